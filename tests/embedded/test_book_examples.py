@@ -17,8 +17,11 @@ import example_process
 import forked
 import pyarrow as pa
 import pytest
+from book_accounts import check_accounts
+from engines import embedded
 from example_workspaces import START, Row, by_key, chained, disordered, example, logs_of, shown, written
 
+from floodmark.control.processes.engine import Computing
 from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.testing.lakes import land
@@ -36,7 +39,9 @@ def asked(query: str, **tables: list[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.feature("Y4")
-def test_searches_have_the_device_that_most_votes_name_and_are_divided_by_pauses(tmp_path: Path) -> None:
+def test_searches_have_the_device_that_most_votes_name_and_are_divided_by_pauses(
+    engine: Computing, tmp_path: Path
+) -> None:
     draw = random.Random(41)
     searches, votes, at = list[Row](), list[Row](), START
     agents = {"Mozil/1": "phone", "Operetta/2": "desk", "Bot/3": "robot"}
@@ -75,13 +80,13 @@ def test_searches_have_the_device_that_most_votes_name_and_are_divided_by_pauses
     module = example("search")
     rows = {"searches": disordered(searches, 9, draw), "votes": disordered(votes, 9, draw)}
     columns = ("user", "device", "searches", "queries", "began_with", "ended_with", "window_start")
-    for tables in chained([module.identified, module.sessions], rows, tmp_path):
+    for tables in chained([module.identified, module.sessions], rows, tmp_path, engine):
         assert shown(tables["identified"], "user", "query", "device") == shown(known, "user", "query", "device")
         assert shown(tables["sessions"], *columns) == sessions
 
 
 @pytest.mark.feature("Y6", "M3", "Y12")
-def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(tmp_path: Path) -> None:
+def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(engine: Computing, tmp_path: Path) -> None:
     draw, purchases, at = random.Random(42), list[Row](), START
     for n in range(220):
         rush = 17 <= at.hour < 21
@@ -103,7 +108,7 @@ def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(tmp_pat
     assert len(expected) > 100
     module = example("market")
     for tables in chained(
-        [module.together, module.recommended], {"purchases": disordered(purchases, 9, draw)}, tmp_path
+        [module.together, module.recommended], {"purchases": disordered(purchases, 9, draw)}, tmp_path, engine
     ):
         assert shown(tables["recommended"], "product", "customer", "others") == shown(
             expected, "product", "customer", "others"
@@ -111,7 +116,7 @@ def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(tmp_pat
 
 
 @pytest.mark.feature("Y10")
-def test_meters_show_what_is_stolen_and_what_is_defect(tmp_path: Path) -> None:
+def test_meters_show_what_is_stolen_and_what_is_defect(engine: Computing, tmp_path: Path) -> None:
     draw, readings, supplies = random.Random(43), list[Row](), list[Row]()
     for quarter in range(96):
         at = START + quarter * timedelta(minutes=15) + timedelta(seconds=draw.uniform(0, 60))
@@ -166,7 +171,7 @@ def test_meters_show_what_is_stolen_and_what_is_defect(tmp_path: Path) -> None:
     assert Counter(row["meter"] for row in silent)["f3"] == 2
     module = example("meters")
     rows = {"readings": disordered(readings, 9, draw), "supplies": disordered(supplies, 9, draw)}
-    for tables in chained([module.losses, module.stuck, module.silent], rows, tmp_path):
+    for tables in chained([module.losses, module.stuck, module.silent], rows, tmp_path, engine):
         assert shown(tables["losses"], "feeder", "window_start", "delivered", "counted") == losses
         assert shown(tables["stuck"], *stuck[0]) == shown(stuck, *stuck[0])
         assert shown(tables["silent"], *silent[0]) == shown(silent, *silent[0])
@@ -185,7 +190,7 @@ def drawn_loads(draw: random.Random) -> list[Row]:
 
 
 @pytest.mark.feature("Y11")
-def test_cells_that_are_full_or_gone_are_told(tmp_path: Path) -> None:
+def test_cells_that_are_full_or_gone_are_told(engine: Computing, tmp_path: Path) -> None:
     draw = random.Random(44)
     loads, shifts, outages = drawn_loads(draw), list[Row](), list[Row]()
     for region, own in by_key(loads, "region"):
@@ -206,72 +211,19 @@ def test_cells_that_are_full_or_gone_are_told(tmp_path: Path) -> None:
     assert len(shifts) > 20
     assert len(outages) > 10
     module = example("alerts")
-    for tables in chained([module.shifts, module.outages], {"loads": disordered(loads, 1, draw)}, tmp_path):
+    for tables in chained([module.shifts, module.outages], {"loads": disordered(loads, 1, draw)}, tmp_path, engine):
         assert shown(tables["shifts"], *shifts[0]) == shown(shifts, *shifts[0])
         assert shown(tables["outages"], *outages[0]) == shown(outages, *outages[0])
 
 
-def phished(own: list[Row]) -> list[Row]:
-    """The accounts' robberies among the rows of one account, in order: the earliest log-in first, without overlap."""
-    alerts, over = [], -1
-    for n, usual in enumerate(own):
-        if n <= over or usual["what"] != "login":
-            continue
-        stage, login = "login", usual
-        for m in range(n + 1, len(own)):
-            row = own[m]
-            if row["at"] - usual["at"] >= DAY:
-                break
-            if stage == "login":
-                if row["what"] == "login" and row["device"] != usual["device"]:
-                    stage, login = "payee", row
-            elif row["what"] == stage and row["device"] == login["device"]:
-                if stage == "payee":
-                    stage = "payment"
-                elif row["cents"] <= -50_000 and row["at"] - login["at"] < 10 * MINUTE:
-                    alerts.append(
-                        {"account": row["account"], "device": row["device"], "at": row["at"], "cents": row["cents"]}
-                    )
-                    over = m
-                    break
-    return alerts
-
-
 @pytest.mark.feature("Y11")
 def test_accounts_that_are_being_emptied_are_told(tmp_path: Path) -> None:
-    draw, entries = random.Random(45), list[Row]()
-    for n in range(900):
-        at = START + n * timedelta(seconds=20) + timedelta(milliseconds=n)
-        what = draw.choice(["login", "payee", "payment", "payment"])
-        cents = draw.choice([-60_000, -500, 50_000, 10_500]) if what == "payment" else 0
-        entries.append(
-            {
-                "at": at,
-                "account": draw.choice("ab"),
-                "what": what,
-                "device": draw.choice(["phone", "desk"]),
-                "cents": cents,
-            }
-        )
-    alerts, low = list[Row](), list[Row]()
-    for account, own in by_key(entries, "account"):
-        alerts += phished(own)
-        balance = 0
-        for row in own:
-            if row["what"] == "payment":
-                before, balance = balance, balance + row["cents"]
-                low += [{"account": account, "cents": balance}] if balance < 10_000 <= before else []
-    assert len(alerts) > 5
-    assert len(low) > 5
-    module = example("alerts")
-    for tables in chained([module.phished, module.low_balances], {"entries": disordered(entries, 9, draw)}, tmp_path):
-        assert shown(tables["phished"], *alerts[0]) == shown(alerts, *alerts[0])
-        assert shown(tables["low_balances"], *low[0]) == shown(low, *low[0])
+    check_accounts(embedded(), tmp_path)
 
 
 @pytest.mark.feature("Y8", "Z19")
 def test_minutes_unlike_those_before_and_machines_that_come_and_go_are_novelties_again_on_a_rerun(
-    tmp_path: Path,
+    engine: Computing, tmp_path: Path
 ) -> None:
     draw, lines = random.Random(46), list[Row]()
     for minute in range(120):
@@ -314,7 +266,7 @@ def test_minutes_unlike_those_before_and_machines_that_come_and_go_are_novelties
     operators = [module.statistics, module.novelties]
     runs = []
     for run in ("first", "again"):
-        for tables in chained(operators, {"lines": disordered(lines, 9, draw)}, tmp_path / run):
+        for tables in chained(operators, {"lines": disordered(lines, 9, draw)}, tmp_path / run, engine):
             rounded = [{**row, "milliseconds": round(row["milliseconds"], 9)} for row in tables["statistics"]]
             assert shown(rounded, "machine", "window_start", "lines", "errors", "milliseconds") == minutes
             assert shown(tables["novelties"], "machine", "kind", "lines") == sorted(expected, key=str)

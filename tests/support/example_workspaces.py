@@ -13,9 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from floodmark.engines.embedded.bounded.run import run_bounded
-from floodmark.engines.embedded.sail.session import shared
-from floodmark.engines.embedded.unbounded.run import run_unbounded
+from engines import embedded
+
+from floodmark.control.processes.engine import Computing
+from floodmark.core.time import Interval
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.operator import Operator
 from floodmark.testing.embedded import EmbeddedCase
@@ -69,14 +70,18 @@ def by_key(rows: list[Row], key: str) -> Iterator[tuple[str, list[Row]]]:
     yield from rows_by_key.items()
 
 
-def chained(operators: Sequence[Operator], rows: Mapping[str, list[Row]], folder: Path) -> list[dict[str, list[Row]]]:
+def chained(
+    operators: Sequence[Operator], rows: Mapping[str, list[Row]], folder: Path, engine: Computing | None = None
+) -> list[dict[str, list[Row]]]:
     """What a chain of operators writes, output by output: as streams that are stopped twice, and bounded.
 
     Args:
         operators: in the order in which they read each other.
         rows: source -> its rows in order of arrival, at most ten minutes late.
         folder: for two lakes.
+        engine: that computes; None for the embedded one.
     """
+    engine = engine or embedded()
     logs, readers = logs_of(operators, rows)
     stream, bounded = (Lake(str(folder / mode)) for mode in ("stream", "bounded"))
     for part in range(3):
@@ -84,11 +89,11 @@ def chained(operators: Sequence[Operator], rows: Mapping[str, list[Row]], folder
             cuts = [0, len(rows[name]) // 3, 2 * len(rows[name]) // 3, None]
             land(stream, readers[name], log, cuts[part] or 0, cuts[part + 1], name=name)
         for code in operators:
-            run_unbounded(shared(), code, stream, until_caught_up=True)
+            engine.run_unbounded(code, stream, until_caught_up=True)
     for name, log in logs.items():
         land(bounded, readers[name], log, name=name)
     for code in operators:
-        run_bounded(shared(), code, bounded, None)
+        engine.run_bounded(code, bounded, Interval())
     return [written(operators, lake) for lake in (stream, bounded)]
 
 

@@ -145,8 +145,14 @@ class Matching:
     def run(
         self, rows: Iterable[Mapping[str, Any]], cuts: frozenset[int] = frozenset()
     ) -> list[tuple[str, list[int], int]]:
-        """(kind, numbers of rows, time) of each match and time-out; before each cut the matcher is made anew from the rows it needs."""
-        matcher, needed, told = self.fresh(), list[Event](), list[tuple[str, list[int], int]]()
+        """(kind, numbers of rows, time) of each match and time-out; cuts as of ``outcomes``."""
+        return [(kind, [number for _, number in taken], time) for kind, taken, time in self.outcomes(rows, cuts)]
+
+    def outcomes(
+        self, rows: Iterable[Mapping[str, Any]], cuts: frozenset[int] = frozenset()
+    ) -> list[tuple[str, tuple[tuple[str, int], ...], int]]:
+        """(kind, stages and numbers of rows, time) of each match and time-out; before each cut the matcher is made anew from the rows it needs."""
+        matcher, needed, told = self.fresh(), list[Event](), list[Any]()
         for position, row in enumerate(rows):
             if position in cuts:
                 first = matcher.first
@@ -160,8 +166,8 @@ class Matching:
         return told + [_shown(outcome) for outcome in matcher.advance(1 << 60)]
 
 
-def _shown(outcome: Any) -> tuple[str, list[int], int]:
-    return outcome.kind, [event.number for _, event in outcome.path.events()], outcome.time
+def _shown(outcome: Any) -> tuple[str, tuple[tuple[str, int], ...], int]:
+    return outcome.kind, tuple((stage, event.number) for stage, event in outcome.path.events()), outcome.time
 
 
 def matches(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +25,13 @@ from pattern_cases import (
     told_by,
     whole,
 )
+from pattern_search import Search, Taken, built
 from seeds import seed_of
 
 import floodmark as fm
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.semantics.patterns.matcher import MissingStage
-from floodmark.spec.patterns.pattern import Pattern
+from floodmark.spec.patterns.skip import Skip
 from floodmark.spec.values.schema import ROW
 from floodmark.testing.proof import bounded, unbounded
 
@@ -74,88 +74,6 @@ def test_a_program_of_flink_says_the_same_however_its_rows_are_cut(
             run = MemoryRun(operator, pickle.loads(pickle.dumps(run.savepoint())))
         told = told_by(case, {name: pa.concat_tables(parts) for name, parts in tables.items()})
         assert told == expected_of(case), cuts
-
-
-# ---- a search through all rows
-
-Taken = tuple[tuple[str, int], ...]
-"""(stage, position of a row) of each row of a match."""
-
-
-def candidates(how: str, fits: Sequence[bool], after: int) -> Iterator[int]:
-    """Positions of rows that may come next after a row, -1 for the first row of a match."""
-    positions = [position for position in range(after + 1, len(fits)) if fits[position]]
-    if after == -1 or how in {"followed_by_any", "combinations"}:
-        yield from positions
-    elif how in {"next", "consecutive"}:
-        yield from [position for position in positions if position == after + 1]
-    else:
-        yield from positions[:1]
-
-
-def follows(stage: dict[str, Any], text: str, times: Sequence[int], after: int, position: int) -> bool:
-    """Whether a row may be the first of a stage: soon enough behind the row before, and behind none that must not come."""
-    if after == -1:
-        return True
-    between = {"not_next": text[after + 1 : after + 2], "not_followed_by": text[after + 1 : position]}
-    soon = stage["gap"] is None or times[position] - times[after] < stage["gap"]
-    return soon and stage["other"] not in between.get(stage["without"], "")
-
-
-def searched(stages: Sequence[dict[str, Any]], text: str, times: Sequence[int], window: int | None) -> set[Taken]:
-    """All matches of stages within a window, ms."""
-
-    def stage_from(number: int, after: int, taken: Taken) -> Iterator[Taken]:
-        if number == len(stages):
-            yield taken
-            return
-        stage = stages[number]
-        fits = [letter == stage["letter"] for letter in text]
-        if stage["optional"]:
-            yield from stage_from(number + 1, after, taken)
-
-        def repeated(count: int, after: int, taken: Taken) -> Iterator[Taken]:
-            if count >= stage["least"]:
-                yield from stage_from(number + 1, after, taken)
-            if count < (stage["most"] or len(text)):
-                for position in candidates(stage["repetition"], fits, after):
-                    yield from repeated(count + 1, position, (*taken, (stage["name"], position)))
-
-        for position in candidates(stage["contiguity"], fits, after):
-            if follows(stage, text, times, after, position):
-                yield from repeated(1, position, (*taken, (stage["name"], position)))
-
-    def lasts(taken: Taken) -> int:
-        return times[taken[-1][1]] - times[taken[0][1]]
-
-    return {taken for taken in stage_from(0, -1, ()) if taken and (window is None or lasts(taken) < window)}
-
-
-def built(stages: Sequence[dict[str, Any]], window: int | None) -> Pattern:
-    """The pattern of stages."""
-    pattern: Pattern | None = None
-    for stage in stages:
-        if pattern is not None and stage["without"]:
-            pattern = getattr(pattern, stage["without"])(f"no_{stage['name']}").where(f"name = '{stage['other']}'")
-        pattern = fm.begin(stage["name"]) if pattern is None else getattr(pattern, stage["contiguity"])(stage["name"])
-        pattern = pattern.where(f"name = '{stage['letter']}'")
-        if (stage["least"], stage["most"]) != (1, 1):
-            pattern = (
-                pattern.times_or_more(stage["least"])
-                if stage["most"] is None
-                else pattern.times(stage["least"], stage["most"])
-            )
-            pattern = (
-                pattern
-                if stage["repetition"] == "relaxed"
-                else getattr(
-                    pattern, {"combinations": "allow_combinations"}.get(stage["repetition"], stage["repetition"])
-                )()
-            )
-        pattern = pattern.optional() if stage["optional"] else pattern
-        pattern = pattern.within(timedelta(milliseconds=stage["gap"]), "previous") if stage["gap"] else pattern
-    assert pattern is not None
-    return pattern if window is None else pattern.within(timedelta(milliseconds=window))
 
 
 STAGE = st.fixed_dictionaries(
@@ -205,7 +123,7 @@ def test_random_patterns_match_what_a_search_through_all_rows_finds(
         for number, (letter, time) in enumerate(zip(text, times, strict=True))
     ]
     pattern = built(stages, window)
-    expected = sorted([position for _, position in taken] for taken in searched(stages, text, times, window))
+    expected = sorted([position for _, position in taken] for taken in Search(text, times).matches(stages, window))
     assert matches(Matching(pattern, fm.no_skip()).run(rows, cuts)) == expected
     case: dict[str, Any] = {"rows": [[letter, 0.0, 0, time] for letter, time in zip(text, times, strict=True)]}
     program = program_of(case, pattern)
@@ -213,3 +131,113 @@ def test_random_patterns_match_what_a_search_through_all_rows_finds(
     whole_answer, cut_answer = bounded(program, entries), unbounded(program, entries, len(cuts))
     assert whole_answer == cut_answer
     assert sum(count for (output, _), count in whole_answer.items() if output == "") == len(expected)
+
+
+# ---- greedy stages, ends of repetitions, groups, skip strategies
+
+PART = st.fixed_dictionaries(
+    {
+        "letter": st.sampled_from("abc"),
+        "contiguity": st.sampled_from(["next", "followed_by", "followed_by_any"]),
+        "counts": st.sampled_from([(1, 1), (2, 2), (1, 2), (1, None), (2, None)]),
+        "repetition": st.sampled_from(["relaxed", "consecutive", "combinations"]),
+        "optional": st.booleans(),
+        "greedy": st.booleans(),
+        "until": st.sampled_from(["", "a", "b", "x"]),
+        "group": st.just(()),
+    }
+)
+GROUP = st.fixed_dictionaries(
+    {
+        "letter": st.just(""),
+        "contiguity": st.sampled_from(["next", "followed_by", "followed_by_any"]),
+        "counts": st.sampled_from([(1, 1), (2, 2), (1, 2), (1, None)]),
+        "repetition": st.sampled_from(["relaxed", "consecutive", "combinations"]),
+        "optional": st.booleans(),
+        "greedy": st.just(False),
+        "until": st.just(""),
+        "group": st.lists(PART, min_size=1, max_size=2),
+    }
+)
+
+
+def settled(drawn: Sequence[dict[str, Any]], outer: str = "") -> list[dict[str, Any]]:
+    """Stages with names and numbers, without what the builder refuses.
+
+    Where Flink's automaton departs from a rule that a search can follow, a pattern has no such stages: a greedy one stands before one that is not optional, a group that repeats
+    a varying number of times is consecutive, and in a group no stage is optional or greedy, and the first one takes one row.
+    """
+    stages = []
+    for number, stage in enumerate(drawn):
+        counts = (1, 1) if outer and number == 0 else stage["counts"]
+        least, most = counts
+        behind = drawn[number + 1] if number + 1 < len(drawn) else None
+        plain = behind is None or not (behind["optional"] or behind["group"])
+        greedy = stage["greedy"] and plain and counts != (1, 1) and stage["repetition"] != "combinations" and not outer
+        until = stage["until"] if most is None and not greedy and stage["until"] != stage["letter"] else ""
+        name = f"{outer}s{number}"
+        settings = {"name": name, "least": least, "most": most, "greedy": greedy, "until": until}
+        if stage["group"] and least != most:
+            settings["repetition"] = "consecutive"
+        stages.append(
+            stage | settings | {"optional": stage["optional"] and not outer, "group": settled(stage["group"], name)}
+        )
+    return stages
+
+
+def left_by(match: Taken, skip: Skip, other: Taken) -> bool:
+    """Whether a match that is emitted leaves another one."""
+    first, last = match[0][1], match[-1][1]
+    rows = [position for stage, position in match if stage == skip.stage]
+    match skip.strategy:
+        case "no_skip":
+            return True
+        case "skip_to_next":
+            return other[0][1] > first
+        case "skip_past_last_event":
+            return other[0][1] > last
+        case _:
+            return not rows or other[0][1] >= rows[0 if skip.strategy == "skip_to_first" else -1]
+
+
+@pytest.mark.feature("C1")
+@given(
+    st.lists(st.one_of(PART, PART, GROUP), min_size=1, max_size=3),
+    st.lists(st.tuples(st.sampled_from("abcx"), st.integers(1, 3)), max_size=9),
+    st.sampled_from([3, 6, 10, 100]),
+    st.sampled_from(["no_skip", "skip_to_next", "skip_past_last_event", "skip_to_first", "skip_to_last"]),
+    st.integers(0, 5),
+    st.frozensets(st.integers(0, 8), max_size=3),
+)
+def test_greedy_stages_ends_groups_and_skips_match_what_a_search_through_all_rows_finds(
+    drawn: list[dict[str, Any]],
+    letters: list[tuple[str, int]],
+    window: int,
+    strategy: Any,
+    chosen: int,
+    cuts: frozenset[int],
+) -> None:
+    stages, text = settled(drawn), "".join(letter for letter, _ in letters)
+    times = list(itertools.accumulate(pause for _, pause in letters))
+    pattern = built(stages, window)
+    names = pattern.names
+    skip = Skip(
+        strategy, names[chosen % len(names)] if strategy.startswith("skip_to_") and strategy != "skip_to_next" else ""
+    )
+    rows = [
+        {"name": letter, "price": 0.0, "id": 0, "time": time, "volume": None, "number": number}
+        for number, (letter, time) in enumerate(zip(text, times, strict=True))
+    ]
+    matching = Matching(pattern, skip)
+    told = [taken for kind, taken, _ in matching.outcomes(rows) if kind == "match"]
+    waiting = Search(text, times).matches(stages, window)
+    if strategy == "no_skip":
+        assert sorted(told) == sorted(waiting)
+    else:
+        for match in told:  # the earliest begun, and of these the first completed; two of them at once in any order
+            first = min((taken[0][1], taken[-1][1]) for taken in waiting)
+            assert match in waiting
+            assert (match[0][1], match[-1][1]) == first
+            waiting = {taken for taken in waiting if taken != match and left_by(match, skip, taken)}
+        assert not waiting
+    assert sorted(matching.run(rows, cuts)) == sorted(matching.run(rows))
