@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import floodmark as fm
 from floodmark.compiler.explain import explain
-from floodmark.core.errors import DefinitionError, UserCodeError
+from floodmark.core.errors import DefinitionError, ExecutionError, UserCodeError
 from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.lifecycle.plan import Deployed, plan
 from floodmark.semantics.patterns.matcher import Event
@@ -258,6 +258,18 @@ def test_a_search_that_tries_all_combinations_of_rows_stops_the_run_and_one_with
         ) as stopped:
             results([1] * 60, define=local, **twenty | {"pattern": "(A{0,1000}){0,90} B", "most": most})
         assert "PREV" not in str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    ("divided", "first"), [("1 / PREV(price) > 0", 3), ("1 / LAST(A.price) > 0", 3), ("1 / price > 0", 2)]
+)
+def test_a_condition_without_a_value_stops_the_run_or_moves_its_row_to_the_quarantine(divided: str, first: int) -> None:
+    clause = {"pattern": "A B", "define": {"B": divided}, "measures": {"a": "A.price", "b": "B.price"}}
+    with pytest.raises((UserCodeError, ExecutionError), match=r"(?s)(USER-001|EXECUTION-050).*pattern.*(z|Z)ero"):
+        results([0, 2, 3], **clause)
+    case = Case(recognised(**clause, within="90 s", on_error="quarantine"))
+    case.feed("quotes", quotes([0, 2, 3, 4])).end().expect([{"symbol": "x", "a": first, "b": first + 1}])
+    assert len(case.results("quarantine")) == 1
 
 
 LENGTHS = (
