@@ -82,6 +82,8 @@ def chained(
         engine: that computes; None for the embedded one.
     """
     engine = engine or embedded()
+    if engine.name == "spark":
+        _ship(operators)
     logs, readers = logs_of(operators, rows)
     stream, bounded = (Lake(str(folder / mode)) for mode in ("stream", "bounded"))
     for part in range(3):
@@ -95,6 +97,15 @@ def chained(
     for code in operators:
         engine.run_bounded(code, bounded, Interval())
     return [written(operators, lake) for lake in (stream, bounded)]
+
+
+def _ship(operators: Sequence[Operator]) -> None:
+    """Send the modules of examples to workers of Spark with what is of them: workers cannot import them by their names of their own."""
+    from pyspark import cloudpickle
+
+    for code in operators:
+        if code.body is not None:
+            cloudpickle.register_pickle_by_value(sys.modules[code.body.__module__])
 
 
 def logs_of(operators: Sequence[Operator], rows: Mapping[str, list[Row]]) -> tuple[dict[str, Log], dict[str, Operator]]:

@@ -80,6 +80,14 @@ def rows_of(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) | {"number": n} for n, row in enumerate(padded, 1)]
 
 
+def rows_at(text: str, times: Iterable[int]) -> list[dict[str, Any]]:
+    """Rows with the letters of a text as their names, numbered from 0."""
+    return [
+        {"name": letter, "price": 0.0, "id": 0, "time": time, "volume": None, "number": number}
+        for number, (letter, time) in enumerate(zip(text, times, strict=True))
+    ]
+
+
 def program_of(case: Mapping[str, Any], pattern: Pattern | None = None) -> Operator:
     """A program, of its own pattern or another one: matches, time-outs and late rows by the numbers of their rows."""
     pattern, skip = whole(case) if pattern is None else (pattern, Skip("no_skip"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import random
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from flink_matches import FILE
 from hypothesis import given
 from hypothesis import strategies as st
 from pattern_cases import (
@@ -21,6 +23,7 @@ from pattern_cases import (
     log_of,
     matches,
     program_of,
+    rows_at,
     rows_of,
     told_by,
     whole,
@@ -118,10 +121,7 @@ def test_random_patterns_match_what_a_search_through_all_rows_finds(
 ) -> None:
     stages, text = stages_of(drawn), "".join(letter for letter, _ in letters)
     times = list(itertools.accumulate(pause for _, pause in letters))
-    rows = [
-        {"name": letter, "price": 0.0, "id": 0, "time": time, "volume": None, "number": number}
-        for number, (letter, time) in enumerate(zip(text, times, strict=True))
-    ]
+    rows = rows_at(text, times)
     pattern = built(stages, window)
     expected = sorted([position for _, position in taken] for taken in Search(text, times).matches(stages, window))
     assert matches(Matching(pattern, fm.no_skip()).run(rows, cuts)) == expected
@@ -131,6 +131,23 @@ def test_random_patterns_match_what_a_search_through_all_rows_finds(
     whole_answer, cut_answer = bounded(program, entries), unbounded(program, entries, len(cuts))
     assert whole_answer == cut_answer
     assert sum(count for (output, _), count in whole_answer.items() if output == "") == len(expected)
+
+
+@pytest.mark.feature("C1")
+def test_patterns_that_are_drawn_have_the_matches_of_flinks_own_automaton() -> None:
+    cases = json.loads(FILE.read_text("utf-8"))
+    assert len(cases) >= 400
+    for number, case in enumerate(cases):
+        matching = Matching(built(case["stages"], case["window"]), Skip(*case["skip"]))
+        told = matching.outcomes(rows_at(case["text"], case["times"]))
+        matched = sorted(sorted(map(list, taken)) for kind, taken, _ in told if kind == "match")
+        assert matched == case["expect"], number
+
+
+def test_a_row_that_ends_a_group_is_one_of_the_next_stage_where_the_group_is_left_out() -> None:
+    group = fm.begin(fm.begin("b").where("name = 'b'")).one_or_more().optional().until("name = 'a'")
+    pattern = group.followed_by("a").where("name = 'a'").within("1 hour")
+    assert matches(Matching(pattern, fm.no_skip()).run(rows_at("xaba", range(4)))) == [[1], [2, 3], [3]]
 
 
 # ---- greedy stages, ends of repetitions, groups, skip strategies
@@ -224,10 +241,7 @@ def test_greedy_stages_ends_groups_and_skips_match_what_a_search_through_all_row
     skip = Skip(
         strategy, names[chosen % len(names)] if strategy.startswith("skip_to_") and strategy != "skip_to_next" else ""
     )
-    rows = [
-        {"name": letter, "price": 0.0, "id": 0, "time": time, "volume": None, "number": number}
-        for number, (letter, time) in enumerate(zip(text, times, strict=True))
-    ]
+    rows = rows_at(text, times)
     matching = Matching(pattern, skip)
     told = [taken for kind, taken, _ in matching.outcomes(rows) if kind == "match"]
     waiting = Search(text, times).matches(stages, window)

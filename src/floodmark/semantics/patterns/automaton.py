@@ -247,7 +247,7 @@ class _Compiler:
     def _group(self, here: _Here, group: Pattern, sink: State, behind: State | None, *, optional: bool) -> State:
         state = self.chain(group.stages, sink, here.stage, here.following)
         if optional and behind is not None:
-            state.add("proceed", behind, _until(_always, self._until(here.stage), take=True) or _always)
+            state.add("proceed", behind, self._proceed_test(here))
         return state
 
     def _looping_group(self, here: _Here, sink: State) -> State:
