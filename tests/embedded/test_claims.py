@@ -130,7 +130,7 @@ def test_one_of_two_deliveries_that_begin_at_the_same_time_is_refused(
         names = ("one", "other") if number % 2 else ("one", "one")  # of one lake each
         deliveries = [
             {"lake": lake.root, "name": name, "kind": kind, "address": addresses[kind], "target": target}
-            for lake, name in zip(lakes, (f"{name}_{number}" for name in names), strict=True)
+            for lake, name in zip(lakes, (f"{name}_{rounds}_{number}" for name in names), strict=True)
         ]
         answers = outcomes(processes, deliveries)
         while (
