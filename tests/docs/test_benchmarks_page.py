@@ -68,6 +68,11 @@ def intervals(row: Row) -> list[str]:
     ]
 
 
+def relational(row: Row) -> list[str]:
+    numbers = f"{row['rows']:,}", f"{row['cpu_seconds']:.2f}", f"{row['peak_memory_mb']:,}"
+    return [row["what"], row["system"], *numbers, yes(row["equal"])]
+
+
 def stored(name: str) -> list[Row]:
     rows: list[Row] = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text("utf-8"))
     return rows
@@ -90,6 +95,7 @@ TABLES = {
         load,
     ),
     "contenders": ("| system | version | CPU s | peak MB | equal |", contenders),
+    "relational": ("|  | system | rows | CPU s | peak MB | valid |", relational),
 }
 
 
