@@ -39,7 +39,6 @@ def asked(query: str, **tables: list[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.feature("Y4")
-@pytest.mark.engines("embedded")
 def test_searches_have_the_device_that_most_votes_name_and_are_divided_by_pauses(
     engine: Computing, tmp_path: Path
 ) -> None:
@@ -87,7 +86,6 @@ def test_searches_have_the_device_that_most_votes_name_and_are_divided_by_pauses
 
 
 @pytest.mark.feature("Y6", "M3", "Y12")
-@pytest.mark.engines("embedded")
 def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(engine: Computing, tmp_path: Path) -> None:
     draw, purchases, at = random.Random(42), list[Row](), START
     for n in range(220):
@@ -118,7 +116,6 @@ def test_recommendations_are_of_the_purchases_of_today_up_to_this_moment(engine:
 
 
 @pytest.mark.feature("Y10")
-@pytest.mark.engines("embedded")
 def test_meters_show_what_is_stolen_and_what_is_defect(engine: Computing, tmp_path: Path) -> None:
     draw, readings, supplies = random.Random(43), list[Row](), list[Row]()
     for quarter in range(96):
@@ -193,7 +190,6 @@ def drawn_loads(draw: random.Random) -> list[Row]:
 
 
 @pytest.mark.feature("Y11")
-@pytest.mark.engines("embedded")
 def test_cells_that_are_full_or_gone_are_told(engine: Computing, tmp_path: Path) -> None:
     draw = random.Random(44)
     loads, shifts, outages = drawn_loads(draw), list[Row](), list[Row]()
@@ -226,7 +222,6 @@ def test_accounts_that_are_being_emptied_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("Y8", "Z19")
-@pytest.mark.engines("embedded")
 def test_minutes_unlike_those_before_and_machines_that_come_and_go_are_novelties_again_on_a_rerun(
     engine: Computing, tmp_path: Path
 ) -> None:

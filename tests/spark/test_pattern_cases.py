@@ -21,11 +21,11 @@ from floodmark.engines.spark.bounded.run import run_bounded
 from floodmark.lake.folder.paths import Lake
 
 POINTS = ("micro_batch.before_evaluate", "micro_batch.before_main", "micro_batch.after_main")
+GROUPS = [pytest.param(group, marks=() if group == "single 0" else pytest.mark.soak) for group in NUMBERS]
 
 
-@pytest.mark.soak
 @pytest.mark.feature("C1", "C2", "C3", "X5")
-@pytest.mark.parametrize("group", NUMBERS)
+@pytest.mark.parametrize("group", GROUPS)
 def test_cases_that_are_cut_and_killed_have_their_matches(spark: SparkSession, tmp_path: Path, group: str) -> None:
     draw = random.Random(seed_of(f"cases on Spark {group}"))
     for stream, lake in pattern_runs.lakes(str(tmp_path), group):

@@ -160,6 +160,7 @@ GROUPS = {
     "patterns": [case for case in CASES if not case.get("fails")],
     "programs": PROGRAMS,
     "statements": list(statements()),
+    "single": [case for case in PROGRAMS if case["name"] == SAMPLE[0]],
     "sample": [*(case for case in PROGRAMS if case["name"] in SAMPLE), "testRowPattern#1"],
 }
 NUMBERS = [f"{kind} {number}" for kind, cases in GROUPS.items() for number in range(-(-len(cases) // TOGETHER))]
