@@ -41,6 +41,7 @@ class Bid(fm.Contract):
     large: int | None = None
     day: date | None = None
     sold: bool | None = None
+    seal: bytes | None = None
 
 
 VALUES = ("price", "exact", "words", "large", "day", "sold", "at")
@@ -100,6 +101,26 @@ def computed(bids: fm.Stream[Bid]) -> fm.Stream:
 
 
 @fm.operator
+def sealed(bids: fm.Stream[Bid]) -> fm.Stream:
+    """By bytes, without keys."""
+    return bids.window(fm.Cumulative("6 hours", "2 hours")).aggregate(
+        large=fm.max_by("large", "seal"), n=fm.count(), at=fm.min_by("at", "seal")
+    )
+
+
+@fm.operator
+def unequal(bids: fm.Stream[Bid]) -> fm.Stream:
+    """Unions within unions, of which one has more behind it."""
+    twice = bids.union(bids.filter("large IS NOT NULL"))
+    return (
+        twice.union(bids.filter("sold"))
+        .key_by("lot")
+        .window(fm.Tumbling("1 hour"))
+        .aggregate(first=fm.first("words"), last=fm.last("words"), n=fm.count())
+    )
+
+
+@fm.operator
 def candles(bids: fm.Stream[Bid]) -> fm.Stream:
     """Values of several rows, beside aggregates of all."""
     return (
@@ -132,12 +153,13 @@ def bids(seed: int) -> Log:
             {
                 "at": from_ms(at),
                 "lot": drawn.choice([None, "a", "b"]),
-                "price": drawn.choice([None, 0.0, -0.0, 1.5, float("nan"), float("inf"), -2.0]),
+                "price": drawn.choice([None, 0.0, -0.0, 1.5, float("nan"), -float("nan"), float("inf"), -2.0]),
                 "exact": drawn.choice([None, Decimal("99999999999999999999999999999999999.25"), Decimal("-0.01")]),
                 "words": drawn.choice([None, "", "z", "Ä", "\U0001f600", "\uffee"]),
                 "large": drawn.choice([None, 2**63 - 1, -(2**63), number]),
                 "day": drawn.choice([None, date(1, 1, 1), date(9999, 12, 31)]),
                 "sold": drawn.choice([None, True, False]),
+                "seal": drawn.choice([None, b"", b"\x00", b"\xff\x00"]),
             },
             at,
         )
@@ -178,6 +200,8 @@ RUNS: list[tuple[Operator, Interval, LateRows]] = [
     (computed, Interval(), "as_landed"),
     (candles, Interval(), "as_landed"),
     (candles, DAY_ONE, "all"),
+    (sealed, Interval(), "as_landed"),
+    (unequal, Interval(), "as_landed"),
 ]
 
 
@@ -189,7 +213,11 @@ RUNS: list[tuple[Operator, Interval, LateRows]] = [
             *run,
             marks=[
                 *([pytest.mark.spark] if case_of == "spark" else []),
-                *([] if run in (RUNS[0], RUNS[7]) else [pytest.mark.soak]),
+                *(
+                    []
+                    if run in (RUNS[0], RUNS[7]) or (case_of == "embedded" and run in (RUNS[9], RUNS[10]))
+                    else [pytest.mark.soak]
+                ),
             ],
             id=f"{case_of}-{run[0].name}-{run[2]}",
         )
@@ -206,7 +234,7 @@ def test_a_row_that_sql_finds_is_that_of_the_kernel(
     interval: Interval,
     late_rows: LateRows,
 ) -> None:
-    def run(folder: str) -> dict[str, list[str]]:
+    def run(folder: str, *, bounded: bool = True) -> dict[str, list[str]]:
         case: LakeCase
         if case_of == "spark":
             case = SparkCase(request.getfixturevalue("spark"), operator, str(tmp_path / folder))
@@ -215,11 +243,16 @@ def test_a_row_that_sql_finds_is_that_of_the_kernel(
         log = bids(len(operator.name))
         for start, stop in ((0, 100), (100, 101), (101, len(log.entries))):
             case.land(log, start, stop)
-        case.run_bounded(interval, late_rows)
+        if bounded:
+            case.run_bounded(interval, late_rows)
+        else:
+            case.run_unbounded(files_per_batch=1)
         return said(case.outputs())
 
     assert windows.possible(operator, interval, late_rows)
     found = run("sql")
+    if operator is unequal:
+        assert found == run("stream", bounded=False)
     monkeypatch.setattr(windows, "possible", lambda *_: False)  # as of before
     assert found == run("kernel")
     assert found[""]

@@ -295,6 +295,8 @@ REFUSED = {
     f"SELECT ARRAY_AGG(DISTINCT delay LIMIT 2) AS n FROM {HOURS} GROUP BY window_start": "LIMIT in an aggregate",
     f"SELECT FIRST(delay) IGNORE NULLS AS n FROM {HOURS} GROUP BY window_start": "FIRST with IGNORE NULLS.*MIN_BY",
     f"SELECT FIRST(delay, true) AS n FROM {HOURS} GROUP BY window_start": "FIRST with IGNORE NULLS",
+    f"SELECT MAX_BY(delay, dest) IGNORE NULLS AS n FROM {HOURS} GROUP BY window_start": "MAX_BY with IGNORE NULLS",
+    "SELECT LAG(delay) RESPECT NULLS OVER (PARTITION BY origin ORDER BY scheduled) AS n FROM flights": "DEFINITION-382",
     f"SELECT ARRAY_AGG(delay) RESPECT NULLS AS n FROM {HOURS} GROUP BY window_start": "ARRAY_AGG with RESPECT NULLS",
     f"SELECT ARRAY_AGG(delay HAVING MAX dest) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-382 .*column .*HAVING MAX",
     f"SELECT BIT_XOR(delay) AS n FROM {HOURS} GROUP BY window_start": "DEFINITION-389",

@@ -18,7 +18,7 @@ from floodmark.spec.windowing.aggregates import Builtin
 from floodmark.sql.dialect import SPAN
 from floodmark.sql.reading.spellings import LISTED, NAMED_AGGREGATES
 from floodmark.sql.relation import Relation
-from floodmark.sql.text import Text
+from floodmark.sql.text import Text, begin_of
 from floodmark.sql.windows import function_name
 
 _ONE: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
@@ -64,6 +64,8 @@ _DISTINCT: Mapping[type[exp.Expr], Callable[[str], Builtin]] = {
     exp.ArrayAgg: aggregates.distinct,
 }
 _POSITIONAL = (exp.First, exp.FirstValue, exp.Last, exp.LastValue)
+_AS_IT_COMES = (*_POSITIONAL, exp.ArgMin, exp.ArgMax)
+"""Aggregates that have the value of a row, null too."""
 _NULLS = (exp.IgnoreNulls, exp.RespectNulls)
 _NAMES = "COUNT, SUM, MIN, MAX, AVG, STDDEV, MEDIAN, MIN_BY, MAX_BY, FIRST, LAST, COLLECT_LIST, COLLECT_SET, TOP_N, MODE, PERCENTILE, PERCENTILE_CONT, PERCENTILE_DISC, APPROX_PERCENTILE, ANY_VALUE, LISTAGG, VAR_SAMP, VAR_POP, STDDEV_POP, BOOL_AND, BOOL_OR, EVERY, SOME, COUNT(DISTINCT x, y), SUM(DISTINCT x), AVG(DISTINCT x), APPROX_COUNT_DISTINCT"
 
@@ -83,7 +85,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     if isinstance(node, (exp.Grouping, exp.GroupingId)):
         return False
     if isinstance(node, _NULLS):
-        return is_aggregate(node.this)
+        return is_aggregate(node.this) and not isinstance(node.parent, exp.Window)
     if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)) or function_name(node) in NAMED_AGGREGATES:
         return True
     return function_name(node).lower() in _OWN.get()
@@ -102,8 +104,9 @@ def measure(text: Text, node: exp.Expr, relation: Relation) -> Builtin:
         node = node.this
     if isinstance(node, _NULLS):
         ignored = isinstance(node, exp.IgnoreNulls)
-        if isinstance(node.this, _POSITIONAL) is ignored:
-            got = f"{node.this.sql_name()} with {'IGNORE' if ignored else 'RESPECT'} NULLS"
+        if isinstance(node.this, _AS_IT_COMES) is ignored:
+            written = text.sql[begin_of(node) :].partition("(")[0].strip().upper()
+            got = f"{written} with {'IGNORE' if ignored else 'RESPECT'} NULLS"
             raise _unknown(text, node, got)
         node = node.this
     return _Measure(text, relation, condition).of(node)
@@ -231,7 +234,7 @@ def _unknown(text: Text, node: exp.Expr, got: str) -> DefinitionError:
     if isinstance(node, exp.Order) and node.find_ancestor(exp.Window) is not None:
         fix = "Sort the array: SORT_ARRAY(ARRAY_AGG(x) OVER (...)), with false as second argument from the greatest on."
     if isinstance(node, _NULLS):
-        fix = "FIRST and LAST take a null as it comes, all others leave nulls out. The first value of a group that is not null is MIN_BY(x, CASE WHEN x IS NOT NULL THEN at END), with the event time for at."
+        fix = "FIRST, LAST, MIN_BY and MAX_BY take a null as it comes, all others leave nulls out. The first value of a group that is not null is MIN_BY(x, CASE WHEN x IS NOT NULL THEN at END), with the event time for at."
     if isinstance(node, exp.Limit):
         fix = "The two least values are SLICE(SORT_ARRAY(ARRAY_AGG(x)), 1, 2), the two greatest TOP_N(x, 2)."
     if isinstance(node, (exp.Corr, exp.CovarPop, exp.CovarSamp)):

@@ -85,7 +85,7 @@ def compiled(
             return without_filtered(parents[0]).mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
-                with_columns(parent, {"_sequence": f"`_sequence` * {len(parents)} + {i}"})
+                with_columns(parent, {"_sequence": f"`_sequence` * {steps.numbering(step, i)} + {i}"})
                 for i, parent in enumerate(parents)
             ]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)

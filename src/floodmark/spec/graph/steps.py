@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import lcm
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -685,6 +686,19 @@ def handed_on(result: Step) -> tuple[Stateful | None, tuple[str, ...]]:
                 return None, ()
         step = step.parent
     return step, tuple(name for name in step.identity if all(name in names for names in unchanged))
+
+
+def numbering(step: Union, parent: int) -> int:
+    """Factor of the ``_sequence`` of a union's rows from one of its parents: rows of parents with more unions behind them keep their order of arrival."""
+    factors = [_numbers(each) for each in step.parents]
+    return len(factors) * lcm(*factors) // factors[parent]
+
+
+def _numbers(step: Step) -> int:
+    """How many numbers the rows of a step have in place of one ``_sequence`` of what its unions read."""
+    if isinstance(step, Union):
+        return len(step.parents) * lcm(*map(_numbers, step.parents))
+    return 1 if isinstance(step, STATEFUL) or not step.parents else _numbers(step.parents[0])
 
 
 def walk(step: Step, until: Step | None = None) -> Iterator[Step]:

@@ -23,6 +23,7 @@ from floodmark.engines.embedded.bounded.groups import RESULTS, Work
 from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.check import check_operator, sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking
+from floodmark.engines.embedded.sail.server import default_memory
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
@@ -56,7 +57,9 @@ from floodmark.spec.values.schema import MARKER, Schema
 _ATTEMPTS = 3
 """Servers that may die, one after the other, before the run of a stretch fails."""
 _SMALL_BYTES = 16_000_000
-"""Most bytes of files whose rows Sail joins by intervals."""
+"""Most bytes of files whose rows Sail joins by intervals or windows."""
+_HELD = 32
+"""Bytes of memory per byte of files that a join holds, at most: rows in memory are some ten times as large, and their keys beside them."""
 _BUCKETS = 16
 _WIDE = 1 << 14
 """Bytes of a row that is wide."""
@@ -199,7 +202,7 @@ def _planned_link(
     if _joins(operator, step, Interval(), lake):
         joined = _joined(operator, step, inputs, Interval(), rendering, late=False)
         return [(output.table, rows) for output, rows in joined.outputs], ""
-    if _joins_windows(operator, step, Interval(), "as_landed", lake):
+    if _joins_windows(operator, step, Interval(), "as_landed", lake, default_memory() * 1_000_000):
         joined = _with_windows_joined(operator, step, inputs, Interval(), rendering)
         return [(output.table, rows) for output, rows in joined.outputs], ""
     stage, processes = stage_of(operator), min(cores.available(), _BUCKETS)
@@ -240,16 +243,18 @@ def _joins(operator: Operator, step: steps.Stateful, interval: Interval, lake: L
 
 
 def _joins_windows(
-    operator: Operator, step: steps.Stateful, interval: Interval, late_rows: LateRows, lake: Lake
+    operator: Operator, step: steps.Stateful, interval: Interval, late_rows: LateRows, lake: Lake, memory: int
 ) -> bool:
-    """Whether a join of Sail has the rows of the kernel of a window join, and memory for them."""
+    """Whether a join of Sail has the rows of the kernel of a window join, and ``memory`` for them, bytes of all queries."""
     if not window_joins.possible(operator, step, interval, late_rows):
         return False
     whole = operator.whole or operator
     before = [link.stateful for link in whole.links if link.stateful is not step]
     if not all(isinstance(one, steps.WindowAggregate) and one.columnar for one in before):
         return False  # there may be far more rows than the operator reads
-    return _are_small(whole, interval, lake) and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+    assert isinstance(step, steps.WindowAggregate)
+    small = _are_small(whole, interval, lake, min(_SMALL_BYTES, memory // _HELD) // windows.most_of_a_row(step))
+    return small and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
 
 def _with_windows_joined(
@@ -261,12 +266,12 @@ def _with_windows_joined(
     return Computed(outputs=with_results(operator, step, rows, {}, rendering), dropped=dropped)
 
 
-def _are_small(operator: Operator, interval: Interval, lake: Lake) -> bool:
+def _are_small(operator: Operator, interval: Interval, lake: Lake, most: int = _SMALL_BYTES) -> bool:
     """Whether what an interval reads of the inputs fits into memory several times over: Sail holds a side of a join, a kernel spills its rows."""
     if any(given.inner for given in operator.inputs):
         return False
     needed = scans(operator, interval)
-    return sum(extent(lake.input(given), needed).size for given in operator.inputs) <= _SMALL_BYTES
+    return sum(extent(lake.input(given), needed).size for given in operator.inputs) <= most
 
 
 def _joined(
@@ -360,7 +365,7 @@ class _Run:
             return Computed(outputs=stateless(operator, inputs, self.rendering, known))
         if _joins(operator, step, self.interval, self.lake):
             return _joined(operator, step, inputs, self.interval, self.rendering, late=True)
-        if _joins_windows(operator, step, self.interval, self.late_rows, self.lake):
+        if _joins_windows(operator, step, self.interval, self.late_rows, self.lake, self.memory * cores.available()):
             return _with_windows_joined(operator, step, inputs, self.interval, self.rendering)
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):

@@ -97,7 +97,7 @@ class Rows:
                 return self._flat_mapped(step, self.of(step.parent, inputs, known)).cast(_schema(step))
             case steps.Union():
                 parts = [
-                    _renumbered(self.of(parent, inputs, known), len(step.parents), place)
+                    _renumbered(self.of(parent, inputs, known), steps.numbering(step, place), place)
                     for place, parent in enumerate(step.parents)
                 ]
                 return pa.concat_tables([part.select(_schema(step).names).cast(_schema(step)) for part in parts])
@@ -187,8 +187,8 @@ def _columns(step: steps.Project) -> list[Attempt]:
     ]
 
 
-def _renumbered(rows: pa.Table, parents: int, index: int) -> pa.Table:
-    numbers = pc.add(pc.multiply(rows["_sequence"], parents), index)
+def _renumbered(rows: pa.Table, factor: int, index: int) -> pa.Table:
+    numbers = pc.add(pc.multiply(rows["_sequence"], factor), index)
     return rows.set_column(rows.column_names.index("_sequence"), "_sequence", numbers)
 
 

@@ -29,6 +29,7 @@ def sail_aggregate(aggregate: AnyAggregate, value: str, kind: str, error: str) -
 def written(aggregate: Builtin, value: str, kind: str, error: str) -> str | None:
     """The SQL of an aggregate, also if the comparison with Spark has refused it."""
     if parse(kind).is_floating and aggregate.function in {"min", "max"}:
+        value = f"nanvl({value}, CAST('NaN' AS {kind}))"  # one NaN, without a sign
         return _least(value, kind) if aggregate.function == "min" else _greatest(value, kind)
     sql = sql_of(aggregate, value, kind, error)
     if sql is not None and parse(kind).is_floating and aggregate.function in {"sum", "mean"}:

@@ -208,38 +208,47 @@ class Sail:
             thread.join()
 
     def _close_beside(self, connection: Connection) -> None:
-        """End a server without users in a thread of its own: the system takes a while to free its memory, and no micro-batch should wait."""
+        """End a server without users in a thread of its own: the system takes a while to free its memory, and no micro-batch should wait. Under the lock."""
         thread = threading.Thread(target=connection.close, name="sail-end")
-        with self._lock:
-            thread.start()
-            self._closing = [*(one for one in self._closing if one.is_alive()), thread]
+        thread.start()
+        self._closing = [*(one for one in self._closing if one.is_alive()), thread]
 
     def _taken(self) -> Connection:
-        over = None
         with self._lock:
-            current = self._current
-            gone = None
-            if current is not None and (not current.server.alive or current.outdated()):
-                current, gone, over = None, current, self._retired_now()
-            if current is None:
-                ahead, self._next = self._next, None
-                current = self._connected(self._numbered(), gone) if ahead is None else ahead.result()
-                if current.outdated():
-                    current.close()
-                    current = self._connected(self._numbered(), current)
+            over = list[Connection]()
+            try:
+                current = self._current_one(over)
+                current.users += 1
+                current.uses += 1
+            finally:
+                for connection in over:
+                    self._close_beside(connection)
+        return current
+
+    def _current_one(self, over: list[Connection]) -> Connection:
+        """The connection to lend; what nobody uses any more is added to ``over``."""
+        current = self._current
+        before = None
+        if current is not None and (not current.server.alive or current.outdated()):
+            current, before = None, current
+            over += self._retired_now()
+        if current is None:
+            ahead, self._next = self._next, None
+            if ahead is not None:
+                current = ahead.result()
+            if current is not None and current.outdated():
+                over.append(current)
+                current, before = None, current
+            self._current = current = current or self._connected(self._numbered(), before)
+        if self._due(current, _AHEAD) and self._next is None:
+            self._next = self._started_ahead()
+        if self._next is not None and self._next.done() and self._due(current, 1):
+            ahead, self._next = self._next, None
+            # if the next server has died, the current one stays until another is started
+            if not isinstance(ahead.exception(), ServerLost):
+                current = ahead.result()
+                over += self._retired_now()
                 self._current = current
-            if self._due(current, _AHEAD) and self._next is None:
-                self._next = self._started_ahead()
-            if self._next is not None and self._next.done() and self._due(current, 1):
-                ahead, self._next = self._next, None
-                # if the next server has died, the current one stays until another is started
-                if not isinstance(ahead.exception(), ServerLost):
-                    current, over = ahead.result(), self._retired_now()
-                    self._current = current
-            current.users += 1
-            current.uses += 1
-        if over is not None:
-            self._close_beside(over)
         return current
 
     def _given_back(self, connection: Connection) -> None:
@@ -247,8 +256,8 @@ class Sail:
             connection.users -= 1
             over = [unused for unused in self._retired if not unused.users]
             self._retired = [unused for unused in self._retired if unused.users]
-        for unused in over:
-            self._close_beside(unused)
+            for unused in over:
+                self._close_beside(unused)
 
     def _connected(self, number: int, before: Connection | None) -> Connection:
         """A connection to a new server; to another shared server than that of ``before``."""
@@ -256,20 +265,22 @@ class Sail:
         if self._folder is None:
             return Connection(number, Server(self.memory), variables)
         instead_of = before.server if before is not None and isinstance(before.server, SharedServer) else None
-        return Connection(number, SharedServer(self._folder, self.memory, instead_of), variables)
+        anew = before is None or before.variables != variables
+        server = SharedServer(self._folder, self.memory, instead_of, variables if anew else None)
+        return Connection(number, server, variables)
 
     def _due(self, connection: Connection, part: float) -> bool:
         if connection.server.replaced:
             return True
         return connection.uses >= self._most_uses * part or connection.server.megabytes >= self._largest * part
 
-    def _retired_now(self) -> Connection | None:
+    def _retired_now(self) -> list[Connection]:
         """Retire the current connection; returns it if it has no users, otherwise its last user ends it."""
         old, self._current = self._current, None
         if old is not None and old.users:
             self._retired.append(old)
-            return None
-        return old
+            return []
+        return [] if old is None else [old]
 
     def _numbered(self) -> int:
         self.started += 1

@@ -7,6 +7,7 @@ its own temporary views and settings.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from filelock import FileLock
 from floodmark.core.errors import ExecutionError
 from floodmark.engines.embedded.sail import server
 from floodmark.lake.folder import storage
+from floodmark.lake.folder.bucket import store_variables
 
 FOLDER = "FLOODMARK_SERVER"
 """Environment variable with the folder of a workspace's shared server."""
@@ -38,12 +40,14 @@ class Named:
         born: time at which the process was made, s since 1970.
         port: on loopback.
         socket: path of the socket; the server runs as long as a process holds a connection to it.
+        variables: digest of those with which it reaches the lake's store.
     """
 
     pid: int
     born: float
     port: int
     socket: str
+    variables: str
 
 
 @dataclass(slots=True)
@@ -54,11 +58,14 @@ class SharedServer:
         folder: of the file that names the server.
         memory: of its queries before they spill, MB; only used if this process starts the server.
         instead_of: the server used so far: another server is used, or started.
+        variables: with which this process reaches the lake's store, if they are new: a server with others is replaced. None takes whichever server
+            another process has started since, so that processes with different variables do not replace each other's in turn.
     """
 
     folder: Path
     memory: int
     instead_of: SharedServer | None = None
+    variables: tuple[tuple[str, str], ...] | None = None
     named: Named = field(init=False)
     _use: socket.socket = field(init=False)
 
@@ -73,7 +80,7 @@ class SharedServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "server.lock"):
             named = _named(self.folder)
-            use = None if named is None or named == before else _used(named)
+            use = None if named is None or named == before or self._differs(named) else _used(named)
             if named is None or use is None:
                 named = _started(self.folder, self.memory)
                 use = _used(named)
@@ -125,6 +132,9 @@ class SharedServer:
         """Close this process's connection; a server without connections ends."""
         self._use.close()
 
+    def _differs(self, named: Named) -> bool:
+        return self.variables is not None and named.variables != _digest(self.variables, named.socket)
+
     def _lost(self, when: str) -> ExecutionError:
         return server.lost(f"ended {when}", self.folder / _LOG)
 
@@ -135,6 +145,11 @@ def _named(folder: Path) -> Named | None:
         return None if content is None else Named(**json.loads(content))
     except (ValueError, TypeError):  # written by another version: a new server is started
         return None
+
+
+def _digest(variables: tuple[tuple[str, str], ...], socket: str) -> str:
+    """Of the variables of a store, with a key of its own for each server, as secrets are among them."""
+    return hashlib.blake2b(repr(variables).encode(), key=socket[-64:].encode(), digest_size=16).hexdigest()
 
 
 def _process(named: Named) -> psutil.Process | None:
@@ -177,7 +192,8 @@ def _started(folder: Path, memory: int) -> Named:
     try:
         answer = json.loads(line)
         born = psutil.Process(process.pid).create_time()
-        return Named(pid=process.pid, born=born, port=answer["port"], socket=answer["socket"])
+        variables = _digest(store_variables(), answer["socket"])
+        return Named(pid=process.pid, born=born, port=answer["port"], socket=answer["socket"], variables=variables)
     except (ValueError, psutil.Error):
         process.kill()
         process.wait()

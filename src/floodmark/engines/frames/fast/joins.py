@@ -17,7 +17,7 @@ from floodmark.engines.frames.compile import compiled, plain_zero, without_filte
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.results import Computed, Outputs, bounds
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import IntervalJoin, KeyedProcess, Step, Union, quarantines, walk
+from floodmark.spec.graph.steps import IntervalJoin, KeyedProcess, Step, Union, WindowAggregate, quarantines, walk
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.values.schema import BOUNDED, ROW, Column, Schema
 
@@ -26,7 +26,8 @@ Joined = tuple[DataFrame, Callable[[], int]]
 
 HOW = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "left_semi", "anti": "left_anti"}
 _TIME, _STAMP = ("_left_time", "_right_time"), ("_left_watermark", "_right_watermark")
-_LATE = "`_watermark` >= unix_millis(`_event_time`)"
+LATE = "`_watermark` >= unix_millis(`_event_time`)"
+"""SQL: a row lies at or before its own watermark."""
 _STRETCH = "_stretch"
 
 
@@ -62,9 +63,9 @@ def compute(
         rendering: of expressions, for the session of the frames.
     """
     if isinstance(step, IntervalJoin):
-        return _within(step, _sides(step, inputs, rendering), interval)
+        return _within(step, sides(step, inputs, rendering), interval)
     assert isinstance(step, KeyedProcess)
-    return _regular(step, _sides(step, inputs, rendering), rendering)
+    return _regular(step, sides(step, inputs, rendering), rendering)
 
 
 def counted(step: Step, outputs: Outputs, late: int) -> Computed:
@@ -74,11 +75,13 @@ def counted(step: Step, outputs: Outputs, late: int) -> Computed:
     return Computed(outputs=outputs, late=late)
 
 
-def _sides(step: KeyedProcess | IntervalJoin, inputs: Mapping[str, DataFrame], rendering: Rendering) -> list[DataFrame]:
+def sides(
+    step: KeyedProcess | IntervalJoin | WindowAggregate, inputs: Mapping[str, DataFrame], rendering: Rendering
+) -> list[DataFrame]:
     """The rows of each side."""
     assert isinstance(step.parent, Union)
-    sides = (compiled(part, inputs, {}, rendering) for part in step.parent.parents)
-    return [without_filtered(side).filter(f"`_kind` = {ROW}") for side in sides]
+    frames = (compiled(part, inputs, {}, rendering) for part in step.parent.parents)
+    return [without_filtered(side).filter(f"`_kind` = {ROW}") for side in frames]
 
 
 def _keys(step: KeyedProcess | IntervalJoin) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -136,7 +139,7 @@ def _within(step: IntervalJoin, sides: Sequence[DataFrame], interval: Interval) 
         for port in step.ports[: 1 if one_sided else 2]
     ]
     places += [[]] * one_sided
-    left, right = _named(step, [rows.filter(f"NOT ({_LATE})") for rows in sides], places)
+    left, right = _named(step, [rows.filter(f"NOT ({LATE})") for rows in sides], places)
     width = step.upper - step.lower + 1
     stretches = [
         _stretch(f"(unix_millis(`{_TIME[0]}`) + ({step.lower}L))", width),
@@ -154,7 +157,7 @@ def _within(step: IntervalJoin, sides: Sequence[DataFrame], interval: Interval) 
     columns += [f"`{name}`" for side in places for _, name in side]
     rows = _result(joined, step, columns, _times(step))
     inside = "true" if interval.everything else bounds(interval)
-    return rows.filter(inside), lambda: sum(one.filter(f"{_LATE} AND {inside}").count() for one in sides)
+    return rows.filter(inside), lambda: sum(one.filter(f"{LATE} AND {inside}").count() for one in sides)
 
 
 def _times(step: IntervalJoin) -> tuple[str, str]:
@@ -194,7 +197,7 @@ def _regular(step: KeyedProcess, sides: Sequence[DataFrame], rendering: Renderin
     values = [name for side in function.places[: 1 if one_sided else 2] for _, name in side]
     columns = [f"{shown.format(one, other)} AS `{one}`" for one, other in zip(*keys, strict=True)]
     rows = _result(joined, step, [*columns, *(f"`{name}`" for name in values)], times)
-    return rows, lambda: sum(one.filter(_LATE).count() for one in sides)
+    return rows, lambda: sum(one.filter(LATE).count() for one in sides)
 
 
 def _schema(step: KeyedProcess, function: RegularJoin) -> Schema:

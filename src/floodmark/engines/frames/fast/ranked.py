@@ -24,6 +24,8 @@ _ORDERS = {
     "last": f"`{_ARRIVAL}` DESC",
 }
 """Aggregate -> the order in which the row with its value is the first one."""
+_FRAME = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+"""Without it Sail takes a frame by values, which it has not of binary ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def marked(step: WindowAggregate, pairs: DataFrame) -> DataFrame:
     chosen = orders(step)
     window = ", ".join([*(f"k{i}" for i, _ in enumerate(step.keys)), "_end"])
     ranks = [
-        f"row_number() OVER (PARTITION BY {window} ORDER BY {_ORDERS[order.function].format(by=_by(n))}) AS `_rank{n}`"
+        f"row_number() OVER (PARTITION BY {window} ORDER BY {_ORDERS[order.function].format(by=_by(n))} {_FRAME}) AS `_rank{n}`"
         for n, order in enumerate(chosen)
     ]
     ranked = pairs.selectExpr("*", *ranks)

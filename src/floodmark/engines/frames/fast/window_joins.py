@@ -7,31 +7,25 @@ taken back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 
 from pyspark.sql import DataFrame
 
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
-from floodmark.engines.frames.compile import compiled, plain_zero, without_filtered
+from floodmark.engines.frames.compile import plain_zero
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
-from floodmark.engines.frames.fast import windows
-from floodmark.engines.frames.fast.joins import HOW
+from floodmark.engines.frames.fast import joins, windows
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import Step, Union, WindowAggregate, quarantines, walk
+from floodmark.spec.graph.steps import Step, WindowAggregate, quarantines, walk
 from floodmark.spec.keyed.matching import WindowJoin
 from floodmark.spec.values.run import LateRows
-from floodmark.spec.values.schema import ROW
-
-_COUNTED = "`_watermark` >= unix_millis(`_event_time`)"
-"""Rows among which all late ones are: no window ends before its rows."""
 
 
 def possible(operator: Operator, step: Step, interval: Interval, late_rows: LateRows) -> bool:
     """(operator of at most one stage, its last step, interval of the run) -> True if a join of the engine has the rows of the kernel."""
     if not isinstance(step, WindowAggregate) or _function(step) is None or not step.fires_once_on_grid:
         return False
-    if step.allowed_lateness and late_rows != "all":
+    if step.only is not None or (step.allowed_lateness and late_rows != "all"):
         return False
     if any(given.revisable for given in operator.inputs) or windows.grid_of(step, interval) is None:
         return False
@@ -54,28 +48,26 @@ def compute(
     """
     function = _function(step)
     assert function is not None
-    assert isinstance(step.parent, Union)
     kind, keys = function.kind, range(len(step.keys))
     one_sided = kind in {"semi", "anti"}
-    sides, dropped = list[DataFrame](), list[Callable[[], int]]()
-    for tag, part in enumerate(step.parent.parents):
+    on_time, dropped = list[DataFrame](), list[Callable[[], int]]()
+    for tag, rows in enumerate(joins.sides(step, inputs, rendering)):
         united = dict(function.ports[tag].columns)
         values = (
             []
             if one_sided and tag
             else [(united[own], f"s{tag}v{i}") for i, (own, _) in enumerate(function.places[tag])]
         )
-        rows = without_filtered(compiled(part, inputs, {}, rendering)).filter(f"`_kind` = {ROW}")
         pairs = windows.with_ends(step, rows, interval).selectExpr(
             *(f"{plain_zero(rows, key)} AS s{tag}k{i}" for i, key in enumerate(step.keys)),
             *(f"`{column}` AS `{name}`" for column, name in values),
             f"`_end` AS s{tag}end",
             "_end - 1 <= _watermark AS _late",
         )
-        sides.append(pairs.filter("NOT _late").drop("_late"))
-        dropped.append(_counted(rows, pairs))
+        on_time.append(pairs.filter("NOT _late").drop("_late"))
+        dropped.append(windows.number_of_late(pairs, rows))
     equal = [*(f"s0k{i} = s1k{i}" for i in keys), "s0end = s1end"]
-    joined = sides[0].join(sides[1], expr(sides[0], " AND ".join(equal)), HOW[kind])
+    joined = on_time[0].join(on_time[1], expr(on_time[0], " AND ".join(equal)), joins.HOW[kind])
     shown = {"right": "s1{0}", "full": "coalesce(s0{0}, s1{0})"}.get(kind, "s0{0}")
     names = [name for tag in range(1 if one_sided else 2) for _, name in function.places[tag]]
     shown_values = [f"s{tag}v{i}" for tag in range(1 if one_sided else 2) for i, _ in enumerate(function.places[tag])]
@@ -94,8 +86,3 @@ def compute(
 def _function(step: WindowAggregate) -> WindowJoin | None:
     call = None if step.function is None else step.function.call
     return call if isinstance(call, WindowJoin) else None
-
-
-def _counted(rows: DataFrame, pairs: DataFrame) -> Callable[[], int]:
-    """The number of late pairs, by a query; none if no row lies at or before its own watermark, which is checked first as that costs a fifth."""
-    return cache(lambda: pairs.filter("_late").count() if rows.filter(_COUNTED).limit(1).count() else 0)

@@ -20,6 +20,7 @@ from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import maybe_dropped, plain_zero, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, guarded_on_sail, on_sail, with_columns
 from floodmark.engines.frames.fast import ranked
+from floodmark.engines.frames.fast.joins import LATE
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -110,6 +111,17 @@ def _sql(step: WindowAggregate, name: str, aggregate: AnyAggregate, value: str, 
     return measured(ranked.measured(aggregate), value, kind, error)
 
 
+def most_of_a_row(step: WindowAggregate) -> int:
+    """The most windows that a row is in."""
+    match step.window:
+        case Sliding() as window:
+            return -(-window.size // window.slide)
+        case CumulativeWindow() as window:
+            return -(-window.size // window.step)
+        case _:
+            return 1
+
+
 def with_ends(step: WindowAggregate, rows: DataFrame, interval: Interval) -> DataFrame:
     """Rows with ``_end``, the end of their window, once for each of their windows whose last millisecond lies in an interval."""
     grid, time = grid_of(step, interval), "unix_millis(`_event_time`)"
@@ -167,17 +179,22 @@ def grid_of(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Fo
             return None
 
 
-def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The (row, window) pairs that are on time, and a function for the number of others: observed by Spark, counted by a query through Spark Connect.
+def number_of_late(pairs: DataFrame, rows: DataFrame) -> Callable[[], int]:
+    """A function for the number of late (row, window) pairs, by a query.
 
     No window ends before its rows. So no pair is late if no row lies at or before its own watermark, which is checked first as that
     query costs a fifth.
     """
+    behind = rows.filter(LATE).limit(1)
+    return cache(lambda: pairs.filter("_late").count() if behind.count() else 0)
+
+
+def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The (row, window) pairs that are on time, and a function for the number of others: observed by Spark, counted by a query through Spark Connect."""
     if is_connected(
         pairs
     ):  # Sail has no observations, and a client none of a plan that adaptive execution has left out
-        behind = rows.filter("`_watermark` >= unix_millis(`_event_time`)").limit(1)
-        return pairs.filter("NOT _late"), cache(lambda: pairs.filter("_late").count() if behind.count() else 0)
+        return pairs.filter("NOT _late"), number_of_late(pairs, rows)
     counted = Observation()
 
     @cache
@@ -202,12 +219,15 @@ def _type_of(step: WindowAggregate, expression: str | None) -> str:
 
 
 def _value(step: WindowAggregate, expression: str | None, rendering: Rendering, *, guard: bool) -> str:
-    """SQL text of an aggregate's argument for a row, in which -0.0 is 0.0."""
+    """SQL text of an aggregate's argument for a row, in which -0.0 is 0.0 and, for Sail, which tells one with a sign apart, NaN is one value."""
     kind = _type_of(step, expression)
     text = "1" if expression is None else rendering(expression, step.parent.schema)
     sql = f"CAST(({text}) AS {kind})"
     sql = guarded_on_sail(sql, kind) if guard else sql
-    return f"{sql} + CAST(0 AS {kind})" if parse(kind).is_floating else sql
+    if not parse(kind).is_floating:
+        return sql
+    sql = f"{sql} + CAST(0 AS {kind})"
+    return f"nanvl({sql}, CAST('NaN' AS {kind}))" if guard else sql
 
 
 def _overflow(step: WindowAggregate, name: str, aggregate: AnyAggregate) -> str:
