@@ -156,13 +156,19 @@ def test_a_delivery_of_an_installed_package_is_found_too(tmp_path: Path, monkeyp
 
 
 def test_what_packages_declare_and_cannot_be_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unlicensed_queue.py").write_text("raise RuntimeError('no licence')")
     names = {"text": "pathlib:Path", "gone": "no_such_module:Queue", "lacks": "pathlib:Queue", "two": "floodmark:Files"}
+    names["raises"] = "unlicensed_queue:Queue"
     installed(tmp_path, "odd-connectors", names)
     installed(tmp_path, "other-connectors", {"two": "floodmark:Kafka"})
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(DefinitionError, match="DEFINITION-476 .*a connector or a delivery, got pathlib:Path.*odd-conn"):
         fm.connector("text")
-    for name, got in (("gone", "ModuleNotFoundError"), ("lacks", "AttributeError")):
+    for name, got in (
+        ("gone", "ModuleNotFoundError"),
+        ("lacks", "AttributeError"),
+        ("raises", "RuntimeError: no licence"),
+    ):
         with pytest.raises(SetupError, match=f"SETUP-153 .*of odd-connectors, got {got}"):
             fm.connector(name)
     both = r"odd-connectors \(floodmark:Files\), other-connectors \(floodmark:Kafka\)"

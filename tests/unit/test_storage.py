@@ -25,6 +25,25 @@ def test_writers_at_once_leave_the_whole_content_of_one_and_no_draft(tmp_path: P
     assert names(tmp_path) == ["pointer.json"]
 
 
+def test_a_disk_without_hard_links_has_a_file_created_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert create(str(tmp_path / "file"), b"first")
+    assert not create(str(tmp_path / "file"), b"second")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert read(str(tmp_path / "file")) == b"first"
+
+
+def test_a_draft_of_a_killed_creation_goes_with_the_next_one(tmp_path: Path) -> None:
+    draft = tmp_path / f"file.{'0' * 32}.draft"
+    draft.write_bytes(b"")
+    os.utime(draft, (0, 0))
+    assert create(str(tmp_path / "file"), b"")
+    assert not draft.exists()
+
+
 def test_of_writers_that_create_a_file_at_once_one_does(tmp_path: Path) -> None:
     contents = [bytes([number]) * 200_000 for number in range(16)]
     path = tmp_path / "new" / "pointer.json"

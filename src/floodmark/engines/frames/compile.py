@@ -29,6 +29,7 @@ from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import CARRIED, FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
 from floodmark.spec.windowing.windows import WindowAssigner
 
+_APART = "_apart"
 CARRIER = "_carrier"
 """The column on which Spark's watermark is defined in streams; steps carry this column along if their input has it."""
 _RIDING = {CARRIER: "timestamp", CARRIED: "binary"}
@@ -58,16 +59,17 @@ def compiled(
         case steps.Read():
             return inputs[step.input]
         case steps.Filter() if steps.quarantines(step):
-            rows = attempted(parents[0], attempts(step), rendering=rendering)
+            rows = attempted(_apart(parents[0], step), attempts(step), rendering=rendering)
             return filtered(rows, made(rows, 0), above=_has_lambda(step)).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
             condition = rendering(step.condition, step.parent.schema)
-            return filtered(parents[0], condition, above=_has_lambda(step))
+            rows = filtered(_apart(parents[0], step), condition, above=_has_lambda(step))
+            return rows.drop(_APART) if _APART in rows.columns else rows
         case steps.Expect():
             return expected(parents[0], step, rendering)
         case steps.Project():
             tried = attempts(step) if steps.quarantines(step) else ()
-            rows = attempted(parents[0], tried, rendering=rendering) if tried else parents[0]
+            rows = attempted(_apart(parents[0], step), tried, rendering=rendering) if tried else parents[0]
             places = iter(range(len(tried)))
             columns = [
                 made(rows, next(places))
@@ -164,6 +166,16 @@ def without_failures(rows: DataFrame) -> DataFrame:
 def without_filtered(rows: DataFrame) -> DataFrame:
     """The rows that no filter has taken out."""
     return rows.filter(f"`_kind` < {FILTERED}") if on_sail(rows) else rows
+
+
+def _apart(rows: DataFrame, step: steps.Filter | steps.Project) -> DataFrame:
+    """Rows on Sail with a column that keeps the conditions of a step from moving below a step that filters or tries as well.
+
+    Sail moves conditions down through columns that are computed, and writes each of these out as often as it stands there: ``_kind`` stands three
+    times in the next ``_kind`` of a chain of filters, so a chain of ten had 3^10 conditions. Numbers of rows are not moved.
+    """
+    below = any(isinstance(each, steps.Filter) or steps.quarantines(each) for each in steps.walk(step.parent))
+    return rows.selectExpr("*", f"monotonically_increasing_id() AS `{_APART}`") if below and on_sail(rows) else rows
 
 
 def _has_lambda(step: steps.Step) -> bool:

@@ -126,7 +126,7 @@ def write(location: str, content: bytes) -> None:
 def create(location: str, content: bytes) -> bool:
     """Create a file unless it exists: of several writers at once, one creates the file. A local file is synced before it appears.
 
-    Stores other than buckets and disks have no such request: of several writers, each may return True there.
+    Stores other than buckets and disks, and disks without hard links, have no such request: of several writers, each may return True there.
 
     Args:
         location: path or URI of the file.
@@ -145,13 +145,19 @@ def create(location: str, content: bytes) -> bool:
         return is_new
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.draft")
+    draft = Path(f"{path}.{uuid.uuid4().hex}.draft")
     try:
         draft.write_bytes(content)
         sync(draft)
-        os.link(draft, target)
-    except FileExistsError:
-        return False
+        _remove_abandoned(target, draft.stat().st_mtime)
+        try:
+            os.link(draft, target)
+        except FileExistsError:
+            return False
+        except OSError:  # a disk without hard links
+            if target.exists():
+                return False
+            draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
     return True

@@ -52,11 +52,12 @@ def connector(name: str) -> Callable[..., Any]:
 def _loaded(point: EntryPoint, where: str) -> Any:
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the package does as it is imported
         fix = f"Install what it needs, or another release of {_package(point)}."
         got = f"{type(error).__name__}: {error}"
         raise SetupError(where, f"{point.value} of {_package(point)}", got, fix, code="SETUP-153") from error
 
 
 def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "a package without metadata"
+    name: str | None = None if point.dist is None else point.dist.name
+    return name or "a package without metadata"
