@@ -25,7 +25,9 @@ from floodmark.engines.embedded.sail import child
 from floodmark.engines.embedded.sail import server as of_server
 from floodmark.engines.embedded.sail import session as of_session
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost, on_sail, shared
+from floodmark.engines.embedded.sail.shared import SharedServer
 from floodmark.engines.frames.messages import text_of
+from floodmark.lake.folder.bucket import store_variables
 
 
 def _one(sail: Sail) -> tuple[int, int]:
@@ -320,3 +322,45 @@ def test_a_column_of_nan_and_one_number_is_read_as_it_is(tmp_path: Path) -> None
         assert on_sail(shared(300), lambda one, condition=condition: read(one, condition)) == ["(nan, 1.0)"] * 2, (
             condition
         )
+
+
+def test_a_server_with_other_variables_ends_though_the_next_one_does_not_start(monkeypatch):
+    sail, connect = Sail(300), of_session._connected
+    try:
+        number, pid = _one(sail)
+        monkeypatch.setenv("AWS_REGION", "elsewhere")
+        monkeypatch.setattr(of_session, "_connected", _refused)
+        with pytest.raises(OSError, match="no server"):
+            _one(sail)
+        _ended(pid)
+        assert not psutil.pid_exists(pid)
+        monkeypatch.setattr(of_session, "_connected", connect)
+        assert _one(sail)[0] == number + 2
+    finally:
+        sail.close()
+
+
+def _refused(_: object) -> None:
+    message = "no server"
+    raise OSError(message)
+
+
+def test_a_process_whose_variables_are_new_replaces_the_shared_server_once(tmp_path: Path, monkeypatch):
+    servers = list[SharedServer]()
+
+    def shared_by(key: str, *, anew: bool, instead_of: SharedServer | None = None) -> SharedServer:
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key)
+        servers.append(SharedServer(tmp_path, 300, instead_of, store_variables() if anew else None))
+        return servers[-1]
+
+    try:
+        before = shared_by("old", anew=True)
+        assert shared_by("old", anew=True).named == before.named
+        after = shared_by("new", anew=True)
+        assert after.named != before.named and before.replaced
+        # the process with the old variables takes the new server instead of replacing it in turn
+        assert shared_by("old", anew=False, instead_of=before).named == after.named
+        assert "new" not in (tmp_path / "server.json").read_text()
+    finally:
+        for server in servers:
+            server.close()
