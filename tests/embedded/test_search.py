@@ -196,6 +196,15 @@ def test_documents_of_others_are_not_touched(lake: Lake, server: Server, tmp_pat
     assert totals(server, "sums") == {"a": 10, "b": 2}
 
 
+def test_an_alias_of_somebody_that_has_the_name_of_the_next_index_is_refused(lake: Lake, server: Server) -> None:
+    server.ask("PUT", "/theirs/_doc/1", {"mine": 1})
+    alias = {"add": {"index": "theirs", "alias": "totals-000000"}}
+    server.ask("POST", "/_aliases", {"actions": [alias]})
+    with pytest.raises(ConnectorError, match=r"DELIVERY-004 .*got the alias totals-000000 of theirs.*index="):
+        deliver(bound(server.url), lake, until_caught_up=True)
+    assert search_server.documents(server.url, "theirs") == [{"mine": 1}]
+
+
 def test_what_an_earlier_process_still_sends_is_refused(lake: Lake, server: Server) -> None:
     deliver(bound(server.url), lake, until_caught_up=True)
     for hit in server.ask("GET", "/totals/_search")["hits"]["hits"]:

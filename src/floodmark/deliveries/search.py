@@ -169,8 +169,14 @@ class SearchSink(Sink):
         return names[0]
 
     def _mapping(self, index: str) -> dict[str, Any] | None:
-        """The mapping of an index; None if there is no such index."""
+        """The mapping of an index; None if there is no such index.
+
+        Raises:
+            ConnectorError: DELIVERY-004, the name is an alias.
+        """
         answer = self._ask("GET", f"/{index}/_mapping", missing={})
+        if answer and index not in answer:  # which names the indexes behind the alias
+            raise self._not_own(f"the alias {index} of {', '.join(sorted(answer))}, where an index is to be")
         mapping: dict[str, Any] | None = answer[index]["mappings"] if answer else None
         return mapping
 
