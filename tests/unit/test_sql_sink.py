@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 import sinks
+import sqlalchemy as sa
 from small_lake import TOTALS
 
 from floodmark import ToSql
 from floodmark.core.errors import ConnectorError
 from floodmark.deliveries.sink import Change, Changes
-from floodmark.deliveries.sql import KEY
+from floodmark.deliveries.sql import KEY, POSITIONS, SqlSink
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.graph.operator import Output
@@ -86,6 +87,40 @@ def deliver(url: str, *changes: Change, number: int = 0, **settings: Any) -> Non
     sink.close()
 
 
+def sink_of(url: str, name: str) -> SqlSink:
+    """A sink of a delivery that has a table of its own."""
+    delivery = ToSql(url, table=name)
+    sink = delivery.sink(Route(name=f"{name}_to_sql", operator=TOTALS, output=OUTPUT, delivery=delivery))
+    assert isinstance(sink, SqlSink)
+    sink.prepare()
+    return sink
+
+
+def drop_column(url: str, table: str) -> None:
+    """Drop a column of a table by hand."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN large"))
+    engine.dispose()
+
+
+def at_alter(sink: SqlSink, moment: str, do: Callable[[], None]) -> None:
+    """Do something at the sink's statements that alter a table.
+
+    Args:
+        sink: of a database.
+        moment: "before_cursor_execute" or "after_cursor_execute".
+        do: what is done.
+    """
+
+    def look(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("ALTER TABLE"):
+            do()
+
+    assert sink._engine is not None
+    sa.event.listen(sink._engine, moment, look)
+
+
 def change(key: str, row: dict[str, Any] | None) -> Change:
     """Of the result of a key."""
     return Change(key * 32, row, {}, 0)
@@ -140,3 +175,71 @@ def test_a_text_that_postgresql_lacks_is_refused(url: str) -> None:
     else:
         deliver(url, wanted)
         assert "a\x00b" in {row["key"] for row in sinks.rows(url, "typed")}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql", pytest.param("mariadb", marks=pytest.mark.soak)],  # SQLite has one writer at a time
+    indirect=True,
+)
+def test_a_table_that_is_being_altered_stops_no_other_delivery(url: str) -> None:
+    for name in ("ta", "tb"):
+        made = sink_of(url, name)
+        made.claim("/lake")
+        made.close()
+    drop_column(url, "ta")
+    altering, other, claimed = sink_of(url, "ta"), sink_of(url, "tb"), list[str]()
+
+    def beside() -> None:
+        assert other._engine is not None
+        with other._engine.begin() as connection:  # an error if a row is locked
+            names = connection.execute(sa.text(f"SELECT delivery FROM {POSITIONS} FOR UPDATE NOWAIT")).scalars()
+            assert {"(claims)", "ta_to_sql", "tb_to_sql"} <= {*names}
+        other.claim("/lake")
+        claimed.append("tb")
+
+    at_alter(altering, "before_cursor_execute", beside)
+    altering.claim("/lake")
+    assert claimed == ["tb"]
+    altering.close()
+    other.close()
+
+
+@pytest.mark.parametrize("moment", ["before_cursor_execute", "after_cursor_execute"])
+def test_a_kill_while_a_table_is_altered_delivers_all_results_anew(url: str, moment: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    table = f"killed_{moment.partition('_')[0]}"
+    first = sink_of(url, table)
+    first.claim("/lake")
+    position = Delivered(table="t", version=0, number=0, lake="/lake")
+    changes = Changes(batches=iter([[change("a", ROW)]]), documents=iter(()), position=position, before=None)
+    first.deliver(changes, 0)
+    first.close()
+    drop_column(url, table)
+    killed = sink_of(url, table)
+    at_alter(killed, moment, kill)
+    with pytest.raises(Killed):
+        killed.claim("/lake")
+    killed.close()
+    again = sink_of(url, table)
+    again.claim("/lake")
+    assert again.position() == Delivered(number=0)  # of no table: the next delivery is of all results
+    again.close()
+    assert "large" in sinks.rows(url, table)[0]
+
+
+def test_a_table_of_somebody_else_is_refused_without_a_claim(url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE somebodys (x integer)"))
+    sink = sink_of(url, "somebodys")
+    with pytest.raises(ConnectorError, match="DELIVERY-004"):
+        sink.claim("/lake")
+    assert sink.position() is None
+    sink.close()
+    engine.dispose()

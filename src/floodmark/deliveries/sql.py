@@ -40,6 +40,7 @@ _CODES = {
     "UndefinedTable",
     "DuplicateTable",
     "UndefinedColumn",
+    "DuplicateColumn",
     "DatatypeMismatch",
     "NotNullViolation",
     "GeneratedAlways",
@@ -48,8 +49,8 @@ _CODES = {
 _OTHER_UNIQUE = (
     "a row that a unique index of the table, other than its primary key, has already (SHOW INDEX names them)"
 )
-_MADE = ("pg_type_typname_nsp_index", "pg_class_relname_nsp_index", "(1050,")
-"""What PostgreSQL and MariaDB say of a table that another process makes at the same time."""
+_MADE = ("pg_type_typname_nsp_index", "pg_class_relname_nsp_index", "(1050,", "(1060,")
+"""What PostgreSQL and MariaDB say of a table or column that another process makes at the same time."""
 _GONE = ("no such table", "has no column named", "no such column", "doesn't exist", "Unknown column")
 """What SQLite and MariaDB say then."""
 
@@ -90,17 +91,24 @@ class SqlSink(Sink):
             ConnectorError: DELIVERY-024, another delivery fills it; DELIVERY-004, it is another table, or has columns of other types.
         """
         assert self._table is not None
-        with self._translating(), self._transaction() as connection:
-            positions, _ = self._declared(connection.dialect.name)
-            if connection.dialect.name != "sqlite":  # whose transactions are one after the other
-                connection.execute(_turn(positions, connection.dialect.name))
-            self._check_owner(connection, self._table)
-            is_other = self._was_other(connection, self._table)
-            self._note_claim(connection, self._table, lake)
-            if self._make(connection, self._table) or is_other:  # what was delivered is not in it
-                connection.execute(
-                    sa.update(positions).where(positions.c.delivery == self.route.name).values(table_id="")
-                )
+        with self._translating():
+            with self._transaction() as connection:  # a table that is refused leaves no claim
+                self._check_owner(connection, self._table)
+                self._lacking(connection, self._table)
+            with self._transaction() as connection:
+                positions, _ = self._declared(connection.dialect.name)
+                if connection.dialect.name != "sqlite":  # whose transactions are one after the other
+                    connection.execute(_turn(positions, connection.dialect.name))
+                self._check_owner(connection, self._table)
+                self._note_claim(connection, self._table, lake)
+            with self._transaction() as connection:  # before the table is altered, which MariaDB commits at once
+                self._row(connection, locked=True)  # no other process of this name delivers between look and note
+                is_forgotten = self._lacking(connection, self._table) != [] or self._was_other(connection, self._table)
+                if is_forgotten:
+                    self._forget_table(connection)
+            with self._transaction() as connection:  # may wait for readers of the table, and holds no row of positions
+                if self._make(connection, self._table) and not is_forgotten:  # dropped or altered by hand meanwhile
+                    self._forget_table(connection)
 
     def position(self) -> Delivered | None:
         """As the database says."""
@@ -169,17 +177,25 @@ class SqlSink(Sink):
     def _note_claim(self, connection: Connection, table: sa.Table, lake: str) -> None:
         """Note the table of the next delivery: others look there."""
         positions, _ = self._declared(connection.dialect.name)
-        row, full = self._row(connection, locked=True), _full_name(connection, table)
+        row, full = self._row(connection), _full_name(connection, table)
+        if row is not None and _into(json.loads(row.position)) in {None, full}:
+            return
+        row = self._row(connection, locked=True)
         claim = Delivered(name=self.route.output.table, lake=lake)
         if row is None:
             connection.execute(sa.insert(positions).values(delivery=self.route.name, **self._noted(connection, claim)))
-        elif _into(json.loads(row.position)) not in {None, full}:
+        else:
             content = json.dumps({**json.loads(row.position), _COLUMNS: dict.fromkeys(self._types, full)})
             connection.execute(
                 sa.update(positions)
                 .where(positions.c.delivery == self.route.name)
                 .values(position=content, table_id="")
             )
+
+    def _forget_table(self, connection: Connection) -> None:
+        """Let the next delivery be one of all results: what was delivered before is not in the table."""
+        positions, _ = self._declared(connection.dialect.name)
+        connection.execute(sa.update(positions).where(positions.c.delivery == self.route.name).values(table_id=""))
 
     def _check_owner(self, connection: Connection, table: sa.Table) -> None:
         """Refuse a table that another delivery fills: all results of one would replace those of the other.
@@ -281,12 +297,28 @@ class SqlSink(Sink):
         """Make a table, or add columns that it lacks. Returns True if it was made or altered.
 
         Raises:
+            ConnectorError: as of ``_lacking``.
+        """
+        lacking = self._lacking(connection, table)
+        if lacking is None:
+            table.create(connection)
+            return True
+        for column in lacking:
+            kind = column.type.compile(dialect=connection.dialect)
+            name = connection.dialect.identifier_preparer.quote(column.name)
+            full = connection.dialect.identifier_preparer.format_table(table)
+            connection.execute(sa.text(f"ALTER TABLE {full} ADD COLUMN {name} {kind}"))
+        return bool(lacking)
+
+    def _lacking(self, connection: Connection, table: sa.Table) -> list[sa.Column[Any]] | None:
+        """The columns of the output that a table lacks; None if there is no such table.
+
+        Raises:
             ConnectorError: DELIVERY-004, it is another table, or has columns of other types.
         """
         looked = sa.inspect(connection)
         if not looked.has_table(table.name, schema=table.schema):
-            table.create(connection)
-            return True
+            return None
         there = {column["name"]: column for column in looked.get_columns(table.name, schema=table.schema)}
         where = f"delivery '{self.route.name}', table {table.fullname}"
         if KEY not in there:
@@ -294,12 +326,6 @@ class SqlSink(Sink):
             raise ConnectorError(
                 where, f"one with the key {KEY}", "one that floodmark has not made", fix, code="DELIVERY-004"
             )
-        lacking = [column for column in table.columns if column.name not in there]
-        for column in lacking:
-            kind = column.type.compile(dialect=connection.dialect)
-            name = connection.dialect.identifier_preparer.quote(column.name)
-            full = connection.dialect.identifier_preparer.format_table(table)
-            connection.execute(sa.text(f"ALTER TABLE {full} ADD COLUMN {name} {kind}"))
         differ = [
             f"{column.name} {there[column.name]['type']}, not {column.type.compile(dialect=connection.dialect)}"
             for column in table.columns
@@ -311,7 +337,7 @@ class SqlSink(Sink):
             )
             expected = "the columns of the output"
             raise ConnectorError(where, expected, "; ".join(differ), fix, code="DELIVERY-004")
-        return bool(lacking)
+        return [column for column in table.columns if column.name not in there]
 
     # ---- the database
 
