@@ -121,11 +121,11 @@ def child(call: Row) -> None:
     if system in backfill.SYSTEMS:
         print(json.dumps(backfill.SYSTEMS[system](folder=folder, out=out)))
         return
-    import pair
+    import two_engines
 
-    if system in pair.SYSTEMS:
-        told = pair.SYSTEMS[system](folder=folder, out=out, **call)
-        print(json.dumps({**told, "answer_equal": pair.equal(system, folder, out)}))
+    if system in two_engines.SYSTEMS:
+        told = two_engines.SYSTEMS[system](folder=folder, out=out, **call)
+        print(json.dumps({**told, "answer_equal": two_engines.equal(system, folder, out)}))
         return
     import windows
 
@@ -316,7 +316,7 @@ def table(rows: list[Row]) -> str:
 def measure(options: argparse.Namespace, results: Results, place: Path) -> list[str]:
     """The benchmarks that were asked for, in order; the names of those that a failed system ended."""
     import keyed
-    import pair
+    import two_engines
     import windows
 
     numbers = options.keys, options.micro_batches
@@ -324,7 +324,7 @@ def measure(options: argparse.Namespace, results: Results, place: Path) -> list[
         "ysb": lambda: ysb(results, place, options.rows, *numbers, options.files, options.repeats),
         "bounded": lambda: bounded(results, place, options.rows, options.keys, options.files, options.repeats),
         "small": lambda: small(results, place, options.small, options.repeats),
-        "engines": lambda: pair.engines(results, place, measured, options.rows, options.keys),
+        "engines": lambda: two_engines.engines(results, place, measured, options.rows, options.keys),
         "windows": lambda: windows.ordered(results, place, measured, in_turn, options.rows // 4, options.repeats),
         "keyed": lambda: keyed.keyed(
             results, place, measured, in_turn, options.rows // 4, options.held, options.only, options.repeats

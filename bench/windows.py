@@ -11,11 +11,11 @@ from typing import Any
 import data
 import duckdb
 import numpy as np
-import pair
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import systems
+import two_engines
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -107,7 +107,7 @@ def embedded_windows(what: Any) -> Callable[..., dict[str, Any]]:
     """One of the operators above, unbounded, on the embedded engine."""
 
     def run(folder: Path, out: Path, micro_batches: int, files: int, **_: Any) -> dict[str, Any]:
-        return pair.caught_up(what, folder, out, files // micro_batches)
+        return two_engines.caught_up(what, folder, out, files // micro_batches)
 
     return run
 

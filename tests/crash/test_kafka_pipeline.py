@@ -112,7 +112,7 @@ class Pipeline:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
                 return True
-        for file in self.fleet.home.rglob("server.json"):
+        for file in self.fleet.home.rglob("server*.json"):
             with suppress(ProcessLookupError):
                 os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
                 return True

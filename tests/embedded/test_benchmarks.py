@@ -69,7 +69,7 @@ def test_the_cost_of_a_checkpoint_is_the_slope_over_micro_batches(
     growth = program("growth", monkeypatch)
     monkeypatch.setattr(growth, "FILES", 16)
     growth.landed(sail, tmp_path, 16_000, 100, 16)
-    rows = growth.intervals("embedded", run_unbounded, sail, tmp_path, 16_000)
+    rows = growth.intervals("embedded", run_unbounded, sail, tmp_path, 16_000, [1, 2, 4, 8, 16, 64])
     counts = [row["micro-batches"] for row in rows]
     assert counts[:2] == [17, 9], "a file each, and the end of input"
     assert counts == sorted(counts, reverse=True)

@@ -36,7 +36,7 @@ def chain(*parts: str, **settings: Any) -> Operator:
                 rows = rows.filter(f"n <> {2 * i} OR n IS NULL", **settings)
             if "column" in parts:
                 rows = rows.with_columns(n="n + 1", **settings)
-        return rows
+        return rows.filter("n IS NULL OR n % 7 <> 3") if "one behind" in parts else rows
 
     return chained
 
@@ -49,7 +49,7 @@ def expected(parts: tuple[str, ...]) -> list[int | None]:
             left = [n for n in left if n != 2 * i]
         if "column" in parts:
             left = [None if n is None else n + 1 for n in left]
-    return left
+    return [n for n in left if n is None or n % 7 != 3] if "one behind" in parts else left
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,11 @@ def expected(parts: tuple[str, ...]) -> list[int | None]:
     [
         (("filter",), {}),
         (("filter", "column"), {}),
+        (("column", "one behind"), {}),
         (("column",), {"on_error": "quarantine"}),
         (("filter", "column"), {"on_error": "quarantine"}),
     ],
-    ids=["filters", "both", "columns that quarantine", "both that quarantine"],
+    ids=["filters", "both", "columns before a filter", "columns that quarantine", "both that quarantine"],
 )
 def test_a_long_chain_is_planned_in_both_modes(
     tmp_path: Path, parts: tuple[str, ...], settings: Mapping[str, Any]

@@ -27,7 +27,6 @@ from floodmark.engines.embedded.sail import session as of_session
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost, on_sail, shared
 from floodmark.engines.embedded.sail.shared import SharedServer
 from floodmark.engines.frames.messages import text_of
-from floodmark.lake.folder.bucket import store_variables
 
 
 def _one(sail: Sail) -> tuple[int, int]:
@@ -345,22 +344,23 @@ def _refused(_: object) -> None:
     raise OSError(message)
 
 
-def test_a_process_whose_variables_are_new_replaces_the_shared_server_once(tmp_path: Path, monkeypatch):
+def test_processes_that_reach_the_store_with_other_variables_have_a_server_of_their_own(tmp_path: Path):
     servers = list[SharedServer]()
 
-    def shared_by(key: str, *, anew: bool, instead_of: SharedServer | None = None) -> SharedServer:
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key)
-        servers.append(SharedServer(tmp_path, 300, instead_of, store_variables() if anew else None))
+    def shared_by(key: str) -> SharedServer:
+        servers.append(SharedServer(tmp_path, 300, variables=(("AWS_SECRET_ACCESS_KEY", key),)))
         return servers[-1]
 
     try:
-        before = shared_by("old", anew=True)
-        assert shared_by("old", anew=True).named == before.named
-        after = shared_by("new", anew=True)
-        assert after.named != before.named and before.replaced
-        # the process with the old variables takes the new server instead of replacing it in turn
-        assert shared_by("old", anew=False, instead_of=before).named == after.named
-        assert "new" not in (tmp_path / "server.json").read_text()
+        before = shared_by("old")
+        assert shared_by("old").named == before.named
+        assert shared_by("new").named != before.named
+        assert not before.replaced
+        assert not [path for path in tmp_path.iterdir() if "new" in path.name or "old" in path.name]
+        os.kill(before.pid, signal.SIGKILL)
+        _ended(before.pid)
+        shared_by("newer")
+        assert len([*tmp_path.glob("server-*.json")]) == 2
     finally:
         for server in servers:
             server.close()

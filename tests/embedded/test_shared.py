@@ -162,7 +162,7 @@ def test_what_is_named_and_gone_or_damaged_is_replaced(folder: Path, monkeypatch
     named = {"pid": os.getpid(), "born": psutil.Process().create_time(), "port": 1, "socket": str(folder / "none")}
     for content in (json.dumps(named), "half a f", "{}"):
         (folder / "server.json").write_text(content)
-        found = SharedServer(folder, 300)
+        found = SharedServer(folder, 300, variables=())
         assert used_by(found) == found.pid
         found.close()
         ended(found.pid)
@@ -170,7 +170,7 @@ def test_what_is_named_and_gone_or_damaged_is_replaced(folder: Path, monkeypatch
     broken.write_text("import sys; sys.exit('no room')")
     monkeypatch.setattr(server, "_PROGRAM", broken)
     with pytest.raises(ExecutionError, match=r"EXECUTION-070 .*before it listened: no room"):
-        SharedServer(folder, 300)
+        SharedServer(folder, 300, variables=())
 
 
 def used_by(found: SharedServer) -> int:

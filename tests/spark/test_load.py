@@ -16,7 +16,15 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 def test_delays_at_rising_rates_are_those_of_all_rows(monkeypatch: pytest.MonkeyPatch, engine_name: str) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     load = import_module("load")
-    asked = Namespace(rates=[100, 400], seconds=1.5, files=10, poll="50 ms", judged=True, behind=load.PATIENCE_SECONDS)
+    asked = Namespace(
+        rates=[100, 400],
+        seconds=1.5,
+        files=10,
+        poll="50 ms",
+        judged=True,
+        isolated=False,
+        behind=load.PATIENCE_SECONDS,
+    )
     rows = load.chain(engine_name, "300 ms", asked)
     assert [(row["rate"], row["rows"], row["all rows"]) for row in rows] == [(100, 294, True), (400, 1_176, True)]
     for row in rows:

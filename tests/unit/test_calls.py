@@ -420,6 +420,17 @@ def test_the_first_answer_to_a_question_is_the_answer_in_every_process(tmp_path,
     assert all(known(store, numbers) == final for store in stores)
 
 
+def test_the_draft_of_a_killed_writer_stops_no_reader(tmp_path):
+    step = step_of(twice)
+    store = RecordedAnswers((str(tmp_path),), answer_schema(step))
+    store.record(table(step, [10_000], 0))
+    (hour,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    for draft in ("answers-000000001.arrow", "merged-000000001.arrow"):
+        (hour / f"{draft}.{'0' * 32}.draft").write_bytes(b"half")
+    others = RecordedAnswers((str(tmp_path),), answer_schema(step))
+    assert len(answers_of(others.record(table(step, [10_000, 10_001], 0)))) == 2
+
+
 def test_what_a_killed_merge_has_left_goes_with_the_next(tmp_path):
     step = step_of(twice)
     store = RecordedAnswers((str(tmp_path),), answer_schema(step))

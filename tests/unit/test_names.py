@@ -45,10 +45,8 @@ def test_a_name_says_what_it_names(package: str) -> None:
     assert not empty, "name these after their content"
 
 
-def test_a_program_of_bench_and_a_helper_of_tests_never_share_a_name() -> None:
-    """Both are imported by their bare name in one process, and the first one would be taken for the other."""
+def test_a_program_of_bench_never_shares_a_name_with_a_helper_of_tests_or_of_an_example() -> None:
+    """They are imported by their bare names in one process, and the first one would be taken for the other."""
     tests = Path(__file__).resolve().parents[1]
-    shared = {path.name for path in (tests.parent / "bench").glob("*.py")} & {
-        path.name for path in (tests / "support").glob("*.py")
-    }
-    assert not shared
+    others = [*(tests / "support").glob("*.py"), *(tests.parent / "examples").glob("*/*.py")]
+    assert not {path.name for path in (tests.parent / "bench").glob("*.py")} & {path.name for path in others}

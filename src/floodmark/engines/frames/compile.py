@@ -63,8 +63,9 @@ def compiled(
             return filtered(rows, made(rows, 0), above=_has_lambda(step)).select(*step.schema.names, *_stamps(rows))
         case steps.Filter():
             condition = rendering(step.condition, step.parent.schema)
-            rows = filtered(_apart(parents[0], step), condition, above=_has_lambda(step))
-            return rows.drop(_APART) if _APART in rows.columns else rows
+            apart = _apart(parents[0], step)
+            rows = filtered(apart, condition, above=_has_lambda(step))
+            return rows if apart is parents[0] else rows.drop(_APART)
         case steps.Expect():
             return expected(parents[0], step, rendering)
         case steps.Project():
@@ -87,7 +88,7 @@ def compiled(
             return without_filtered(parents[0]).mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
-                with_columns(parent, {"_sequence": f"`_sequence` * {steps.numbering(step, i)} + {i}"})
+                with_columns(parent, {"_sequence": steps.numbering(step, i).sql("`_sequence`")})
                 for i, parent in enumerate(parents)
             ]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)
@@ -168,14 +169,17 @@ def without_filtered(rows: DataFrame) -> DataFrame:
     return rows.filter(f"`_kind` < {FILTERED}") if on_sail(rows) else rows
 
 
-def _apart(rows: DataFrame, step: steps.Filter | steps.Project) -> DataFrame:
-    """Rows on Sail with a column that keeps the conditions of a step from moving below a step that filters or tries as well.
+def _apart(rows: DataFrame, step: steps.Step) -> DataFrame:
+    """Rows on Sail with a column that keeps the conditions of a step from moving below steps that compute columns, filter or try as well.
 
     Sail moves conditions down through columns that are computed, and writes each of these out as often as it stands there: ``_kind`` stands three
-    times in the next ``_kind`` of a chain of filters, so a chain of ten had 3^10 conditions. Numbers of rows are not moved.
+    times in the next ``_kind`` of a chain of filters, so a chain of ten had 3^10 conditions; so do columns that are computed of themselves.
+    Numbers of rows are not moved.
     """
-    below = any(isinstance(each, steps.Filter) or steps.quarantines(each) for each in steps.walk(step.parent))
-    return rows.selectExpr("*", f"monotonically_increasing_id() AS `{_APART}`") if below and on_sail(rows) else rows
+    below = (each for parent in step.parents for each in steps.walk(parent))
+    if not on_sail(rows) or not any(isinstance(each, (steps.Filter, steps.Project)) for each in below):
+        return rows
+    return rows.selectExpr("*", f"monotonically_increasing_id() AS `{_APART}`")
 
 
 def _has_lambda(step: steps.Step) -> bool:
@@ -221,7 +225,8 @@ def stage_rows(
     """
     step = stage.step
     tried = stage_attempts(stage) if steps.quarantines(step) else ()
-    rows = attempted(rows, [attempt for _, attempt in tried], step.keys, rendering) if tried else rows
+    if tried:
+        rows = attempted(_apart(rows, step), [attempt for _, attempt in tried], step.keys, rendering)
     values = {index: made(rows, number) for number, (index, _) in enumerate(tried)}
     group = group_of(step.keys, step.groups)
     if step.broadcast is not None:

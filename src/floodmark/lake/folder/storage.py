@@ -145,7 +145,7 @@ def create(location: str, content: bytes) -> bool:
         return is_new
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(f"{path}.{uuid.uuid4().hex}.draft")
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.draft")
     try:
         draft.write_bytes(content)
         sync(draft)
@@ -178,7 +178,8 @@ def _remove_abandoned(target: Path, now: float) -> None:
         now: the date of a draft just written, so that the clock of the files says how old another draft is: the clock of this machine may be
             ahead of it, and a draft that is being written would be removed.
     """
-    for abandoned in target.parent.glob(f"{glob.escape(target.name)}.*.draft"):
+    drafts = f"{glob.escape(target.name)}.*.draft"
+    for abandoned in (*target.parent.glob(drafts), *target.parent.glob(f".{drafts}")):
         with suppress(FileNotFoundError):  # another writer has just removed or replaced it
             if now - abandoned.stat().st_mtime > _ABANDONED_SECONDS:
                 abandoned.unlink()

@@ -248,12 +248,14 @@ def _joins_windows(
     """Whether a join of Sail has the rows of the kernel of a window join, and ``memory`` for them, bytes of all queries."""
     if not window_joins.possible(operator, step, interval, late_rows):
         return False
-    whole = operator.whole or operator
-    before = [link.stateful for link in whole.links if link.stateful is not step]
-    if not all(isinstance(one, steps.WindowAggregate) and one.columnar for one in before):
-        return False  # there may be far more rows than the operator reads
-    assert isinstance(step, steps.WindowAggregate)
-    small = _are_small(whole, interval, lake, min(_SMALL_BYTES, memory // _HELD) // windows.most_of_a_row(step))
+    whole, overlaps = operator.whole or operator, 1
+    for stage in (link.stateful for link in whole.links):
+        if not isinstance(stage, steps.WindowAggregate) or not (stage is step or stage.columnar):
+            return False  # there may be far more rows than the operator reads
+        if any(isinstance(each, steps.FlatMap) for each in steps.walk(stage)):
+            return False
+        overlaps *= windows.most_of_a_row(stage)
+    small = _are_small(whole, interval, lake, min(_SMALL_BYTES, memory // _HELD) // overlaps)
     return small and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
 

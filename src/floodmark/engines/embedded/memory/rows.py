@@ -97,7 +97,7 @@ class Rows:
                 return self._flat_mapped(step, self.of(step.parent, inputs, known)).cast(_schema(step))
             case steps.Union():
                 parts = [
-                    _renumbered(self.of(parent, inputs, known), steps.numbering(step, place), place)
+                    _renumbered(self.of(parent, inputs, known), steps.numbering(step, place))
                     for place, parent in enumerate(step.parents)
                 ]
                 return pa.concat_tables([part.select(_schema(step).names).cast(_schema(step)) for part in parts])
@@ -187,8 +187,16 @@ def _columns(step: steps.Project) -> list[Attempt]:
     ]
 
 
-def _renumbered(rows: pa.Table, factor: int, index: int) -> pa.Table:
-    numbers = pc.add(pc.multiply(rows["_sequence"], factor), index)
+def _renumbered(rows: pa.Table, numbering: steps.Numbering) -> pa.Table:
+    """Rows with the numbers of a union."""
+    numbers, size = rows["_sequence"], numbering.size
+    if size == numbering.most:
+        numbers = pc.add(pc.multiply(numbers, numbering.parents), numbering.index)
+    else:
+        whole = pc.divide(numbers, size)
+        inner = pc.subtract(numbers, pc.multiply(whole, size))
+        within = pc.add(pc.multiply(inner, numbering.parents), numbering.index)
+        numbers = pc.add(pc.multiply(whole, numbering.most * numbering.parents), within)
     return rows.set_column(rows.column_names.index("_sequence"), "_sequence", numbers)
 
 

@@ -265,9 +265,7 @@ class Sail:
         if self._folder is None:
             return Connection(number, Server(self.memory), variables)
         instead_of = before.server if before is not None and isinstance(before.server, SharedServer) else None
-        anew = before is None or before.variables != variables
-        server = SharedServer(self._folder, self.memory, instead_of, variables if anew else None)
-        return Connection(number, server, variables)
+        return Connection(number, SharedServer(self._folder, self.memory, instead_of, variables), variables)
 
     def _due(self, connection: Connection, part: float) -> bool:
         if connection.server.replaced:

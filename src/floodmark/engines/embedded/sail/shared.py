@@ -1,6 +1,6 @@
 """A server shared by several processes, such as the drivers of a workspace: the first process starts the server, which ends after the last.
 
-A file in a folder names the current server. A process that finds no answering server starts one, under a lock, and writes its name to the
+A file in a folder names the current server of the processes that reach the lake's store with the same variables. A process that finds no answering server starts one, under a lock, and writes its name to the
 file. Each process holds a connection to the socket of its server; a server without connections ends. Each process has a session of its own, with
 its own temporary views and settings.
 """
@@ -27,7 +27,7 @@ from floodmark.lake.folder.bucket import store_variables
 FOLDER = "FLOODMARK_SERVER"
 """Environment variable with the folder of a workspace's shared server."""
 
-_FILE, _LOG = "server.json", "server.log"
+_FILE, _LOG = "server.json", ".log"
 _SECONDS_TO_ANSWER = 5.0
 
 
@@ -40,14 +40,12 @@ class Named:
         born: time at which the process was made, s since 1970.
         port: on loopback.
         socket: path of the socket; the server runs as long as a process holds a connection to it.
-        variables: digest of those with which it reaches the lake's store.
     """
 
     pid: int
     born: float
     port: int
     socket: str
-    variables: str
 
 
 @dataclass(slots=True)
@@ -58,14 +56,13 @@ class SharedServer:
         folder: of the file that names the server.
         memory: of its queries before they spill, MB; only used if this process starts the server.
         instead_of: the server used so far: another server is used, or started.
-        variables: with which this process reaches the lake's store, if they are new: a server with others is replaced. None takes whichever server
-            another process has started since, so that processes with different variables do not replace each other's in turn.
+        variables: with which this process reaches the lake's store, by default those of now: processes with the same ones share a server.
     """
 
     folder: Path
     memory: int
     instead_of: SharedServer | None = None
-    variables: tuple[tuple[str, str], ...] | None = None
+    variables: tuple[tuple[str, str], ...] = field(default_factory=store_variables)
     named: Named = field(init=False)
     _use: socket.socket = field(init=False)
 
@@ -79,14 +76,15 @@ class SharedServer:
         self.instead_of = None
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "server.lock"):
-            named = _named(self.folder)
-            use = None if named is None or named == before or self._differs(named) else _used(named)
+            named = _named(self._file)
+            use = None if named is None or named == before else _used(named)
             if named is None or use is None:
-                named = _started(self.folder, self.memory)
+                self._remove_ended()
+                named = _started(self._log, self.memory)
                 use = _used(named)
                 if use is None:
                     raise self._lost("before it answered")
-                storage.write(str(self.folder / _FILE), json.dumps(asdict(named)).encode())
+                storage.write(str(self._file), json.dumps(asdict(named)).encode())
         self.named, self._use = named, use
 
     @property
@@ -112,7 +110,7 @@ class SharedServer:
     @property
     def replaced(self) -> bool:
         """Whether the file names another server than this one."""
-        return _named(self.folder) != self.named
+        return _named(self._file) != self.named
 
     def wait(self, seconds: float) -> None:
         """Wait until the process has ended, at most ``seconds``."""
@@ -132,24 +130,36 @@ class SharedServer:
         """Close this process's connection; a server without connections ends."""
         self._use.close()
 
-    def _differs(self, named: Named) -> bool:
-        return self.variables is not None and named.variables != _digest(self.variables, named.socket)
+    @property
+    def _file(self) -> Path:
+        """Where the server is named. Without variables as in earlier releases; else by a digest of them, with a key, as secrets are among them."""
+        if not self.variables:
+            return self.folder / _FILE
+        key = hashlib.blake2b(str(self.folder.resolve()).encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(repr(self.variables).encode(), key=key, digest_size=16).hexdigest()
+        return self.folder / f"server-{digest}.json"
+
+    @property
+    def _log(self) -> Path:
+        return self._file.with_suffix(_LOG)
+
+    def _remove_ended(self) -> None:
+        """Remove the files of servers that have ended, such as those with former credentials."""
+        for file in self.folder.glob("server-*.json"):
+            if (named := _named(file)) is None or _process(named) is None:
+                file.unlink(missing_ok=True)
+                file.with_suffix(_LOG).unlink(missing_ok=True)
 
     def _lost(self, when: str) -> ExecutionError:
-        return server.lost(f"ended {when}", self.folder / _LOG)
+        return server.lost(f"ended {when}", self._log)
 
 
-def _named(folder: Path) -> Named | None:
-    content = storage.read(str(folder / _FILE))
+def _named(file: Path) -> Named | None:
+    content = storage.read(str(file))
     try:
         return None if content is None else Named(**json.loads(content))
     except (ValueError, TypeError):  # written by another version: a new server is started
         return None
-
-
-def _digest(variables: tuple[tuple[str, str], ...], socket: str) -> str:
-    """Of the variables of a store, with a key of its own for each server, as secrets are among them."""
-    return hashlib.blake2b(repr(variables).encode(), key=socket[-64:].encode(), digest_size=16).hexdigest()
 
 
 def _process(named: Named) -> psutil.Process | None:
@@ -175,9 +185,9 @@ def _used(named: Named) -> socket.socket | None:
     return None
 
 
-def _started(folder: Path, memory: int) -> Named:
+def _started(log_file: Path, memory: int) -> Named:
     """Start a server in a session of its own, so that neither Ctrl-C nor the end of a driver's process group ends the server."""
-    with (folder / _LOG).open("wb") as log:
+    with log_file.open("wb") as log:
         process = subprocess.Popen(
             server.command("shared"),
             stdin=subprocess.DEVNULL,
@@ -192,9 +202,8 @@ def _started(folder: Path, memory: int) -> Named:
     try:
         answer = json.loads(line)
         born = psutil.Process(process.pid).create_time()
-        variables = _digest(store_variables(), answer["socket"])
-        return Named(pid=process.pid, born=born, port=answer["port"], socket=answer["socket"], variables=variables)
+        return Named(pid=process.pid, born=born, port=answer["port"], socket=answer["socket"])
     except (ValueError, psutil.Error):
         process.kill()
         process.wait()
-        raise server.lost("ended before it listened", folder / _LOG) from None
+        raise server.lost("ended before it listened", log_file) from None

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from floodmark.core.types import parse
 from floodmark.spec.expressions import check
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import FlatMap, WindowAggregate, walk
+from floodmark.spec.graph.steps import FlatMap, WindowAggregate, keeps_arrival, walk
 from floodmark.spec.windowing.aggregates import ORDERED, AnyAggregate, Builtin
 
 _ARRIVAL = "_at"
@@ -56,6 +56,8 @@ def possible(operator: Operator, step: WindowAggregate) -> bool:
     ):
         return False
     if any(given.inner for given in operator.inputs) or any(isinstance(one, FlatMap) for one in walk(step.parent)):
+        return False
+    if not keeps_arrival(step.parent):
         return False
     schema, where = step.parent.schema, f"step '{step.uid}'"
     texts = [a.expression for _, a in step.aggregates if _in_order(a)] + [order.by for order in chosen]

@@ -1,6 +1,6 @@
 """Two tables of rows compared, beside one full join in DuckDB: equal but for a few rows, and different in every row.
 
-    python bench/compare.py [--rows 10000000] [--memory 2GB] [--folder FOLDER]
+    python bench/comparison.py [--rows 10000000] [--memory 2GB] [--folder FOLDER]
 
 Prints seconds and peak memory of each; every measurement is a process of its own.
 """
