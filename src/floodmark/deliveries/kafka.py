@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -144,6 +145,10 @@ class KafkaSink(Sink):
             self._consumer.close()
         if self._producer is not None:
             self._producer.purge()  # what was not sent is sent by the next one
+            # one that is only let go may live on in an error, and fence the next one once the brokers answer
+            ending = Thread(target=_end, args=(self._producer,), daemon=True, name="kafka-end")
+            ending.start()
+            ending.join(_TOGETHER_SECONDS)
         self._consumer = self._producer = None
 
     # ---- messages
@@ -280,7 +285,10 @@ class KafkaSink(Sink):
                 raise
             error = cause.args[0]
             if self._producer is not None:
-                self._producer.poll(0)  # tells what it has seen of its connections
+                try:
+                    self._producer.poll(0)  # tells what it has seen of its connections
+                except KafkaException as told:  # what is worse than what it has said before
+                    error = told.args[0]
             if sending and self._producer is not None and not error.fatal():
                 with suppress(KafkaException, Away):
                     self._answered(self._producer.abort_transaction, _ANSWER_SECONDS)
@@ -301,6 +309,16 @@ class KafkaSink(Sink):
                     self._where, "brokers that take it", error.str(), fix, code="DELIVERY-008"
                 ) from raised
             raise self._away(f"{error.str()}{f' ({self._seen.last})' if self._seen.last else ''}") from raised
+
+
+def _end(producer: Producer) -> None:
+    """End a producer. Where brokers are away, this may wait for them."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
+
+    # it may still wait for the brokers' first answer
+    warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
+    with suppress(KafkaException):
+        producer.close()
 
 
 _REFUSED = frozenset({10, 29, 30, 31, 53, 87})
