@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from fast_paths import case_on, stamped
 from pydantic import Field
 
 import floodmark as fm
@@ -19,11 +20,7 @@ from floodmark.engines.embedded.memory.run import MemoryRun
 from floodmark.engines.frames.fast import windows
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import LateRows
-from floodmark.spec.values.schema import MARKER
-from floodmark.testing.embedded import EmbeddedCase
-from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log
-from floodmark.testing.spark import SparkCase
 
 HOUR = 3_600_000
 BEGIN = 1_356_998_400_000
@@ -169,24 +166,6 @@ def bids(seed: int) -> Log:
     return log
 
 
-def said(tables: dict[str, pa.Table]) -> dict[str, list[str]]:
-    """Output -> its rows with their stamps, but for the ones that differ from run to run."""
-    left_out = {"_ingest_time", "_sequence", "_progress", "_asset_partition"}
-    rows = {
-        name: [
-            repr([_plain(row[n]) for n in sorted({*row} - left_out)])
-            for row in table.to_pylist()
-            if row["_kind"] < MARKER
-        ]
-        for name, table in tables.items()
-    }
-    return {name: sorted(lines) for name, lines in rows.items()}
-
-
-def _plain(value: Any) -> Any:
-    return value if not hasattr(value, "timestamp") else int(value.timestamp() * 1000)
-
-
 DAY_ONE = Interval(start=BEGIN, end=BEGIN + 24 * HOUR)
 
 
@@ -234,12 +213,8 @@ def test_a_row_that_sql_finds_is_that_of_the_kernel(
     interval: Interval,
     late_rows: LateRows,
 ) -> None:
-    def run(folder: str, *, bounded: bool = True) -> dict[str, list[str]]:
-        case: LakeCase
-        if case_of == "spark":
-            case = SparkCase(request.getfixturevalue("spark"), operator, str(tmp_path / folder))
-        else:
-            case = EmbeddedCase(operator, str(tmp_path / folder))
+    def run(folder: str, *, bounded: bool = True) -> dict[str, Counter[str]]:
+        case = case_on(case_of, request, operator, tmp_path / folder)
         log = bids(len(operator.name))
         for start, stop in ((0, 100), (100, 101), (101, len(log.entries))):
             case.land(log, start, stop)
@@ -247,7 +222,7 @@ def test_a_row_that_sql_finds_is_that_of_the_kernel(
             case.run_bounded(interval, late_rows)
         else:
             case.run_unbounded(files_per_batch=1)
-        return said(case.outputs())
+        return stamped(case.outputs())
 
     assert windows.possible(operator, interval, late_rows)
     found = run("sql")

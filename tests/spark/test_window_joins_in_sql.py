@@ -8,19 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from fast_paths import case_on, stamped
 
 import floodmark as fm
 from floodmark.core.time import Interval, from_ms
 from floodmark.engines.frames.fast import window_joins
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import LateRows
-from floodmark.spec.values.schema import MARKER
-from floodmark.testing.embedded import EmbeddedCase
-from floodmark.testing.lakes import LakeCase
 from floodmark.testing.log import Log
-from floodmark.testing.spark import SparkCase
 
 HOUR, BEGIN = 3_600_000, 1_356_998_400_000
 DAY_ONE = Interval(start=BEGIN, end=BEGIN + 24 * HOUR)
@@ -80,23 +76,6 @@ def log_of(operator: Operator, number: int, seed: int) -> Log:
     return log
 
 
-def said(tables: dict[str, pa.Table]) -> dict[str, Counter[str]]:
-    """Output -> its rows with their stamps, but for those that differ from run to run."""
-    left_out = {"_ingest_time", "_sequence", "_progress", "_asset_partition"}
-    return {
-        name: Counter(
-            repr([_plain(row[n]) for n in sorted({*row} - left_out)])
-            for row in table.to_pylist()
-            if row["_kind"] < MARKER
-        )
-        for name, table in tables.items()
-    }
-
-
-def _plain(value: Any) -> Any:
-    return int(value.timestamp() * 1000) if hasattr(value, "timestamp") else value
-
-
 RUNS: list[tuple[str, Callable[[], Operator], Interval, LateRows]] = [
     *((kind, lambda kind=kind: joined(kind, fm.Tumbling("1 hour"), "lot"), Interval(), "as_landed") for kind in KINDS),
     ("sliding", lambda: joined("full", fm.Sliding("3 hours", "1 hour"), "lot", "n"), DAY_ONE, "as_landed"),
@@ -137,17 +116,13 @@ def test_pairs_of_windows_are_those_of_the_kernel(
     operator = made()
 
     def run(folder: str) -> tuple[dict[str, Counter[str]], int]:
-        case: LakeCase
-        if case_of == "spark":
-            case = SparkCase(request.getfixturevalue("spark"), operator, str(tmp_path / folder))
-        else:
-            case = EmbeddedCase(operator, str(tmp_path / folder))
+        case = case_on(case_of, request, operator, tmp_path / folder)
         for number, given in enumerate(operator.inputs):
             log = log_of(operator, number, 5)
             for start, stop in ((0, 31), (31, len(log.entries))):
                 case.land(log, start, stop, name=given.name)
         result = case.run_bounded(interval, late_rows)
-        return said(case.outputs()), result.dropped
+        return stamped(case.outputs()), result.dropped
 
     assert operator.stateful is not None
     assert window_joins.possible(operator, operator.stateful, interval, late_rows)

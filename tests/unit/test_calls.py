@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,8 @@ from floodmark.compiler.explain import explain
 from floodmark.compiler.lineage import lineage
 from floodmark.core.errors import CapabilityError, DefinitionError, UserCodeError
 from floodmark.core.time import to_ms
-from floodmark.lake.stream.answers import RecordedAnswers
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.answers import RecordedAnswers, set_aside
 from floodmark.lake.stream.lookups import answers_of as looked_up
 from floodmark.semantics.kernels.calls import answer_schema, called
 from floodmark.semantics.kernels.requests import Question, asked
@@ -429,6 +431,17 @@ def test_the_draft_of_a_killed_writer_stops_no_reader(tmp_path):
         (hour / f"{draft}.{'0' * 32}.draft").write_bytes(b"half")
     others = RecordedAnswers((str(tmp_path),), answer_schema(step))
     assert len(answers_of(others.record(table(step, [10_000, 10_001], 0)))) == 2
+
+
+def test_a_forgetting_that_an_earlier_release_has_begun_copies_no_answers_again(tmp_path):
+    lake = Lake(str(tmp_path))
+    now, before = (Path(lake.internal(name, "asked")) for name in ("answers", "answers_before"))
+    for folder, name in ((now, "answers-000000000.arrow"), (before, "whole")):
+        folder.mkdir(parents=True)
+        (folder / name).write_bytes(b"")
+    set_aside(lake, "asked")
+    assert sorted(path.name for path in before.iterdir()) == ["done", "whole"]
+    assert not now.exists()
 
 
 def test_what_a_killed_merge_has_left_goes_with_the_next(tmp_path):

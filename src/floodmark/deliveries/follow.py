@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from floodmark.deliveries.results import Database, Results
+from floodmark.deliveries.results import Database, Results, Selection
 from floodmark.deliveries.sink import Changes
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system
@@ -163,9 +163,7 @@ class Log:
                 return self._whole(at, newest, table)
         files = [f"{self.path}/{name}" for step in steps for name in step.added]
         rows = self._results.appended(self._files(files), position.version)
-        return Changes(
-            batches=rows.changes(), documents=rows.documents(), position=position, before=at, columns=rows.columns
-        )
+        return _changes(rows, position, at)
 
     def whole(self, version: int) -> Changes:
         """All results of a version, as changes behind nothing.
@@ -195,16 +193,7 @@ class Log:
         position = replace(position, number=0 if at is None else at.number + 1)
         staying = self._current() if staying is ... else staying
         rows = self._results.whole(self._version(version), version, staying)
-        taken_back = at is not None
-        return Changes(
-            batches=rows.changes(),
-            documents=rows.documents(),
-            position=position,
-            before=at,
-            whole=True,
-            taken_back=taken_back,
-            columns=rows.columns,
-        )
+        return _changes(rows, position, at, whole=True, taken_back=at is not None)
 
     def _difference(self, step: _Step, at: Delivered, position: Delivered) -> Changes:
         version = step.entry.version
@@ -221,14 +210,7 @@ class Log:
             version,
             self._current() if step.by_hand else None,
         )
-        return Changes(
-            batches=rows.changes(),
-            documents=rows.documents(),
-            position=position,
-            before=at,
-            taken_back=True,
-            columns=rows.columns,
-        )
+        return _changes(rows, position, at, taken_back=True)
 
     # ---- the log
 
@@ -278,3 +260,18 @@ class Log:
         files, first = file_system(paths[0])
         names = [first, *(file_system(path)[1] for path in paths[1:])]
         return dataset.dataset(names, schema=self._schema, format="parquet", filesystem=files)
+
+
+def _changes(
+    rows: Selection, position: Delivered, before: Delivered | None, *, whole: bool = False, taken_back: bool = False
+) -> Changes:
+    """The changes of a delivery, of selected rows."""
+    return Changes(
+        batches=rows.changes(),
+        documents=rows.documents(),
+        position=position,
+        before=before,
+        whole=whole,
+        taken_back=taken_back,
+        columns=rows.columns,
+    )

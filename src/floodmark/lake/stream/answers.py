@@ -35,8 +35,8 @@ _WHOLE, _DONE = "whole", "done"
 """Names of the files that say that all answers have been copied aside, and that they are in no other folder any more."""
 _KEEP = "keep"
 """Name of the file with the time for which answers of a step are kept, ms."""
-_MERGED, _ENTRY, _WHOLE = "merged-", "answers-", ".arrow"
-"""Begins of names, and the end of a file that is whole: the draft of a killed writer has another one."""
+_MERGED, _ENTRY, _SUFFIX = "merged-", "answers-", ".arrow"
+"""How names of files of answers begin and end; the draft of a killed writer ends otherwise."""
 _MERGED_AT = 32
 """Files of an hour from which on they are merged, once they have a quarter of the answers of the hour."""
 _MOST_FILES = 512
@@ -236,7 +236,7 @@ class RecordedAnswers:
 
     def _created(self, folder: str, number: int, answers: pa.Table) -> bool:
         """Create a file of a number. False if another process has created that file, or has merged it meanwhile."""
-        location = f"{folder}/{_ENTRY}{number:09d}{_WHOLE}"
+        location = f"{folder}/{_ENTRY}{number:09d}{_SUFFIX}"
         if not create(location, _encoded(answers)):
             return False
         hour = self._read(folder)
@@ -252,7 +252,7 @@ class RecordedAnswers:
         assert hour.table is not None
         number = hour.upto
         if hour.entries:
-            write(f"{folder}/{_MERGED}{number:09d}{_WHOLE}", _encoded(hour.table))
+            write(f"{folder}/{_MERGED}{number:09d}{_SUFFIX}", _encoded(hour.table))
         for name in files(folder):  # those of a merge that was killed before, too
             if name.startswith((_MERGED, _ENTRY)) and _number(name) < number + name.startswith(_ENTRY):
                 remove(f"{folder}/{name}")
@@ -261,14 +261,14 @@ class RecordedAnswers:
     def _read(self, folder: str) -> _Hour:
         """The answers of an hour, with the files that have been written since this process has read it."""
         while True:
-            names = [name for name in files(folder) if name.endswith(_WHOLE)]
+            names = [name for name in files(folder) if name.endswith(_SUFFIX)]
             merged = max((_number(name) for name in names if name.startswith(_MERGED)), default=-1)
             entries = sorted(number for name in names if name.startswith(_ENTRY) and (number := _number(name)) > merged)
             hour = self._hours.get(folder, _Hour())
             if hour.upto < merged or hour.upto > max([merged, *entries]):  # merged since, or removed
                 hour = _Hour()
-            new = [f"{_MERGED}{merged:09d}{_WHOLE}"] if hour.upto < merged else []
-            new += [f"{_ENTRY}{number:09d}{_WHOLE}" for number in entries if number > hour.upto]
+            new = [f"{_MERGED}{merged:09d}{_SUFFIX}"] if hour.upto < merged else []
+            new += [f"{_ENTRY}{number:09d}{_SUFFIX}" for number in entries if number > hour.upto]
             contents = [read(f"{folder}/{name}") for name in new]
             if any(content is None for content in contents):  # merged since the look
                 continue

@@ -189,14 +189,10 @@ def _columns(step: steps.Project) -> list[Attempt]:
 
 def _renumbered(rows: pa.Table, numbering: steps.Numbering) -> pa.Table:
     """Rows with the numbers of a union."""
-    numbers, size = rows["_sequence"], numbering.size
-    if size == numbering.most:
-        numbers = pc.add(pc.multiply(numbers, numbering.parents), numbering.index)
-    else:
-        whole = pc.divide(numbers, size)
-        inner = pc.subtract(numbers, pc.multiply(whole, size))
-        within = pc.add(pc.multiply(inner, numbering.parents), numbering.index)
-        numbers = pc.add(pc.multiply(whole, numbering.most * numbering.parents), within)
+    whole = pc.divide(rows["_sequence"], numbering.size)
+    inner = pc.subtract(rows["_sequence"], pc.multiply(whole, numbering.size))
+    within = pc.add(pc.multiply(inner, numbering.parents), numbering.index)
+    numbers = pc.add(pc.multiply(whole, numbering.most * numbering.parents), within)
     return rows.set_column(rows.column_names.index("_sequence"), "_sequence", numbers)
 
 

@@ -1,8 +1,8 @@
 """A server shared by several processes, such as the drivers of a workspace: the first process starts the server, which ends after the last.
 
-A file in a folder names the current server of the processes that reach the lake's store with the same variables. A process that finds no answering server starts one, under a lock, and writes its name to the
-file. Each process holds a connection to the socket of its server; a server without connections ends. Each process has a session of its own, with
-its own temporary views and settings.
+A file in a folder names the current server of the processes that reach the lake's store with the same variables. A process that finds no
+answering server starts one, under a lock, and writes its name to the file. Each process holds a connection to the socket of its server; a server
+without connections ends. Each process has a session of its own, with its own temporary views and settings.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class SharedServer:
     instead_of: SharedServer | None = None
     variables: tuple[tuple[str, str], ...] = field(default_factory=store_variables)
     named: Named = field(init=False)
+    _file: Path = field(init=False)
     _use: socket.socket = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class SharedServer:
         before = None if self.instead_of is None else self.instead_of.named
         self.instead_of = None
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._file = _file_of(self.folder, self.variables)
         with FileLock(self.folder / "server.lock"):
             named = _named(self._file)
             use = None if named is None or named == before else _used(named)
@@ -131,15 +133,6 @@ class SharedServer:
         self._use.close()
 
     @property
-    def _file(self) -> Path:
-        """Where the server is named. Without variables as in earlier releases; else by a digest of them, with a key, as secrets are among them."""
-        if not self.variables:
-            return self.folder / _FILE
-        key = hashlib.blake2b(str(self.folder.resolve()).encode(), digest_size=16).digest()
-        digest = hashlib.blake2b(repr(self.variables).encode(), key=key, digest_size=16).hexdigest()
-        return self.folder / f"server-{digest}.json"
-
-    @property
     def _log(self) -> Path:
         return self._file.with_suffix(_LOG)
 
@@ -152,6 +145,15 @@ class SharedServer:
 
     def _lost(self, when: str) -> ExecutionError:
         return server.lost(f"ended {when}", self._log)
+
+
+def _file_of(folder: Path, variables: tuple[tuple[str, str], ...]) -> Path:
+    """Where the server is named. Without variables as in earlier releases; else by a digest of them, with a key, as secrets are among them."""
+    if not variables:
+        return folder / _FILE
+    key = hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(repr(variables).encode(), key=key, digest_size=16).hexdigest()
+    return folder / f"server-{digest}.json"
 
 
 def _named(file: Path) -> Named | None:

@@ -48,39 +48,28 @@ def compute(
     """
     function = _function(step)
     assert function is not None
-    kind, keys = function.kind, range(len(step.keys))
-    one_sided = kind in {"semi", "anti"}
-    on_time, dropped = list[DataFrame](), list[Callable[[], int]]()
+    keys, on_time, dropped = range(len(step.keys)), list[DataFrame](), list[Callable[[], int]]()
     for tag, rows in enumerate(joins.sides(step, inputs, rendering)):
         united = dict(function.ports[tag].columns)
-        values = (
-            []
-            if one_sided and tag
-            else [(united[own], f"s{tag}v{i}") for i, (own, _) in enumerate(function.places[tag])]
-        )
         pairs = windows.with_ends(step, rows, interval).selectExpr(
             *(f"{plain_zero(rows, key)} AS s{tag}k{i}" for i, key in enumerate(step.keys)),
-            *(f"`{column}` AS `{name}`" for column, name in values),
+            *(f"`{united[own]}` AS s{tag}v{i}" for i, (own, _) in enumerate(function.places[tag])),
             f"`_end` AS s{tag}end",
             "_end - 1 <= _watermark AS _late",
         )
         on_time.append(pairs.filter("NOT _late").drop("_late"))
         dropped.append(windows.number_of_late(pairs, rows))
     equal = [*(f"s0k{i} = s1k{i}" for i in keys), "s0end = s1end"]
-    joined = on_time[0].join(on_time[1], expr(on_time[0], " AND ".join(equal)), joins.HOW[kind])
-    shown = {"right": "s1{0}", "full": "coalesce(s0{0}, s1{0})"}.get(kind, "s0{0}")
-    names = [name for tag in range(1 if one_sided else 2) for _, name in function.places[tag]]
-    shown_values = [f"s{tag}v{i}" for tag in range(1 if one_sided else 2) for i, _ in enumerate(function.places[tag])]
-    return windows.stamped(
-        step,
-        joined.selectExpr(
-            *(f"{shown.format(f'k{i}')} AS k{i}" for i in keys),
-            f"{shown.format('end')} AS `_end`",
-            *(f"{value} AS m{i}" for i, value in enumerate(shown_values)),
-        ),
-        names,
-        interval,
-    ), lambda: sum(count() for count in dropped)
+    joined = on_time[0].join(on_time[1], expr(on_time[0], " AND ".join(equal)), joins.HOW[function.kind])
+    shown = {"right": "s1{0}", "full": "coalesce(s0{0}, s1{0})"}.get(function.kind, "s0{0}")
+    values = [(f"s{tag}v{i}", name) for tag in (0, 1) for i, (_, name) in enumerate(function.places[tag])]
+    results = joined.selectExpr(
+        *(f"{shown.format(f'k{i}')} AS k{i}" for i in keys),
+        f"{shown.format('end')} AS `_end`",
+        *(f"{value} AS m{i}" for i, (value, _) in enumerate(values)),
+    )
+    stamped = windows.stamped(step, results, [name for _, name in values], interval)
+    return stamped, lambda: sum(count() for count in dropped)
 
 
 def _function(step: WindowAggregate) -> WindowJoin | None:
