@@ -137,7 +137,7 @@ class _Regrouping:
         stages = [stage for link in self.operator.links if (stage := stage_of(link)) is not None]
 
         def groups_of(stage: AnyStage, keys: pa.Table) -> pa.ChunkedArray:
-            return self._groups_of(stage, group_of(stage.keys, self.groups), keys)
+            return self._groups_of(stage, group_of([f"`{key}`" for key in stage.keys], self.groups), keys)
 
         def unfolded(folder: str, batch: int, target: str) -> BatchMetadata:
             before, name = target.rsplit("/", 1)

@@ -208,8 +208,8 @@ def filtered(rows: DataFrame, condition: str, *, above: bool = False) -> DataFra
 
 
 def group_of(keys: Sequence[str], groups: int) -> str:
-    """SQL over key columns: the key group."""
-    return f"CAST(pmod(xxhash64({', '.join(f'`{key}`' for key in keys)}), {groups}) AS int)" if keys else "0"
+    """SQL over keys, each as SQL text: the key group."""
+    return f"CAST(pmod(xxhash64({', '.join(keys)}), {groups}) AS int)" if keys else "0"
 
 
 def stage_rows(
@@ -228,12 +228,13 @@ def stage_rows(
     if tried:
         rows = attempted(_apart(rows, step), [attempt for _, attempt in tried], step.keys, rendering)
     values = {index: made(rows, number) for number, (index, _) in enumerate(tried)}
-    group = group_of(step.keys, step.groups)
+    keys = [plain_key(rows, key) for key in step.keys]
+    group = group_of(keys, step.groups)
     if step.broadcast is not None:
         everyone = f"`{TAG}` = {step.broadcast}" + (f" AND `{CARRIED}` IS NULL" if CARRIED in rows.columns else "")
         each = f"explode(if({everyone}, sequence(0, {step.groups - 1}), array({group})))"
         group = each if spread else f"if({everyone}, {EVERYWHERE}, {group})"
-    columns = [f"{group} AS `group`", *(f"{plain_zero(rows, key)} AS k{i}" for i, key in enumerate(step.keys))]
+    columns = [f"{group} AS `group`", *(f"{key} AS k{i}" for i, key in enumerate(keys))]
     columns += [
         "coalesce(unix_millis(`_event_time`), 0) AS t",
         "`_watermark` AS w",
@@ -271,10 +272,12 @@ def _stamps(rows: DataFrame) -> list[str]:
     return [name for name in (*STAMPS, *_RIDING, FAILURE) if name in rows.columns]
 
 
-def plain_zero(rows: DataFrame, column: str) -> str:
-    """SQL text of a key column in which -0.0 is 0.0, so that both are one key, as in SQL's GROUP BY."""
+def plain_key(rows: DataFrame, column: str) -> str:
+    """SQL text of a key column in which -0.0 is 0.0, and NaN has no sign, so that both are one key, as in SQL's GROUP BY. Processors make NaN with a sign of 0/0."""
     kind = rows.schema[column].dataType.simpleString()
-    return f"`{column}` + CAST(0 AS {kind})" if kind in {"float", "double"} else f"`{column}`"
+    if kind not in {"float", "double"}:
+        return f"`{column}`"
+    return f"CASE WHEN isnan(`{column}`) THEN CAST('NaN' AS {kind}) ELSE `{column}` + CAST(0 AS {kind}) END"
 
 
 def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

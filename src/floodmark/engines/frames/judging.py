@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from floodmark.core.types import parse
-from floodmark.engines.frames.compile import plain_zero
+from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, with_columns
 from floodmark.engines.frames.fast.windows import Measured
 from floodmark.semantics.aggregates.table import sql_of
@@ -96,7 +96,7 @@ def with_repeats(
     """Rows with a column of the number of rows that have the same values, for each criterion that needs one; and the schema with it."""
     columns = {name: keys for criterion in criteria for name, keys in repeats_columns(criterion).items()}
     texts = {
-        name: f"count(1) OVER (PARTITION BY ({only}), {', '.join(plain_zero(rows, key) for key in keys)})"
+        name: f"count(1) OVER (PARTITION BY ({only}), {', '.join(plain_key(rows, key) for key in keys)})"
         for name, keys in columns.items()
     }
     return with_columns(rows, texts), with_counts(schema, criteria)

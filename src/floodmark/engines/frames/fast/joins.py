@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
-from floodmark.engines.frames.compile import compiled, plain_zero, without_filtered
+from floodmark.engines.frames.compile import compiled, plain_key, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.results import Computed, Outputs, bounds
 from floodmark.spec.graph.operator import Operator
@@ -101,9 +101,7 @@ def _named(
     """
     named = []
     for tag, rows in enumerate(sides):
-        columns = [
-            f"{plain_zero(rows, key)} AS `{name}`" for key, name in zip(step.keys, _keys(step)[tag], strict=True)
-        ]
+        columns = [f"{plain_key(rows, key)} AS `{name}`" for key, name in zip(step.keys, _keys(step)[tag], strict=True)]
         columns += [f"`{column}` AS `{name}`" for column, name in names[tag]]
         columns += [f"`_event_time` AS `{_TIME[tag]}`", f"`_watermark` AS `{_STAMP[tag]}`"]
         named.append(rows.selectExpr(*columns))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
-from floodmark.engines.frames.compile import plain_zero
+from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.fast import joins, windows
 from floodmark.spec.graph.operator import Operator
@@ -52,7 +52,7 @@ def compute(
     for tag, rows in enumerate(joins.sides(step, inputs, rendering)):
         united = dict(function.ports[tag].columns)
         pairs = windows.with_ends(step, rows, interval).selectExpr(
-            *(f"{plain_zero(rows, key)} AS s{tag}k{i}" for i, key in enumerate(step.keys)),
+            *(f"{plain_key(rows, key)} AS s{tag}k{i}" for i, key in enumerate(step.keys)),
             *(f"`{united[own]}` AS s{tag}v{i}" for i, (own, _) in enumerate(function.places[tag])),
             f"`_end` AS s{tag}end",
             "_end - 1 <= _watermark AS _late",

@@ -17,7 +17,7 @@ from floodmark.core.sql import spark_literal
 from floodmark.core.time import Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.client import is_connected
-from floodmark.engines.frames.compile import maybe_dropped, plain_zero, without_filtered
+from floodmark.engines.frames.compile import maybe_dropped, plain_key, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, guarded_on_sail, on_sail, with_columns
 from floodmark.engines.frames.fast import ranked
 from floodmark.engines.frames.fast.joins import LATE
@@ -77,7 +77,7 @@ def compute(
     """
     guard, chosen = on_sail(rows), ranked.orders(step)
     pairs = with_ends(step, rows, interval).selectExpr(
-        *(f"{plain_zero(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
+        *(f"{plain_key(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(f"{_value(step, a.expression, rendering, guard=guard)} AS v{i}" for i, (_, a) in enumerate(step.aggregates)),
         *ranked.columns(chosen, lambda text: _value(step, text, rendering, guard=guard)),
         "_end",
