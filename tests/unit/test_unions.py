@@ -9,6 +9,7 @@ import duckdb
 
 import floodmark as fm
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.interleaving import interleaving, keeps_arrival
 from floodmark.spec.windowing.windows import Tumbling
 
 
@@ -34,7 +35,7 @@ def numbers(step: steps.Step, sequence: int) -> list[int]:
     found = list[int]()
     for place, parent in enumerate(step.parents):
         for number in numbers(parent, sequence):
-            text = steps.numbering(step, place).sql(str(number)).replace("L", "").replace(" div ", " // ")
+            text = interleaving(step, place).sql(str(number)).replace("L", "").replace(" div ", " // ")
             found += duckdb.sql(f"SELECT {text.replace('pmod(', 'mod(')}").fetchall()[0]
     return found
 
@@ -54,7 +55,7 @@ def test_rows_of_unequal_unions_have_numbers_of_their_own_in_the_order_of_their_
     for seed in range(30):
         step = operator_of(seed).stateful
         assert step is not None
-        assert steps.keeps_arrival(step.parent)
+        assert keeps_arrival(step.parent)
         of_each = [numbers(step.parent, sequence) for sequence in (0, 1, 2, 1_000_003)]
         flat = [number for each in of_each for number in each]
         assert len({*flat}) == len(flat)
@@ -80,6 +81,6 @@ def test_a_hundred_unions_one_behind_the_other_have_numbers_that_fit() -> None:
 
     assert deep.stateful is not None
     union = deep.stateful.parent
-    assert not steps.keeps_arrival(union)
+    assert not keeps_arrival(union)
     assert isinstance(union, steps.Union)
-    assert steps.numbering(union, 1).sql("`_sequence`") == "`_sequence` * 2 + 1"
+    assert interleaving(union, 1).sql("`_sequence`") == "`_sequence` * 2 + 1"

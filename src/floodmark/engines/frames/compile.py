@@ -25,6 +25,7 @@ from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, 
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.semantics.time.assignment import kind_of
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.interleaving import interleaving
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import CARRIED, FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
 from floodmark.spec.windowing.windows import WindowAssigner
@@ -88,7 +89,7 @@ def compiled(
             return without_filtered(parents[0]).mapInArrow(_flat_map(step), ddl)
         case steps.Union():
             numbered = [
-                with_columns(parent, {"_sequence": steps.numbering(step, i).sql("`_sequence`")})
+                with_columns(parent, {"_sequence": interleaving(step, i).sql("`_sequence`")})
                 for i, parent in enumerate(parents)
             ]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), numbered)

@@ -687,57 +687,6 @@ def handed_on(result: Step) -> tuple[Stateful | None, tuple[str, ...]]:
     return step, tuple(name for name in step.identity if all(name in names for names in unchanged))
 
 
-_MOST_NUMBERS = 1 << 16
-"""Numbers in place of one ``_sequence`` that fit beside it into a bigint."""
-
-
-@frozen
-class Numbering:
-    """The ``_sequence`` of a union's rows from one of its parents, by which they keep the order of their arrival, whatever unions are behind each parent.
-
-    Args:
-        size: numbers that the parent has in place of one ``_sequence`` of what its unions read.
-        most: the most that a parent has.
-        parents: of the union.
-        index: of the parent.
-    """
-
-    size: int
-    most: int
-    parents: int
-    index: int
-
-    def sql(self, number: str) -> str:
-        """SQL of the number of a row."""
-        if self.size == self.most:
-            return f"{number} * {self.parents} + {self.index}"
-        inner = f"pmod({number}, {self.size}L)"
-        whole = number if self.size == 1 else f"({number} - {inner}) div {self.size}L"
-        return f"({whole}) * {self.most * self.parents}L + {inner} * {self.parents} + {self.index}"
-
-
-def numbering(step: Union, index: int) -> Numbering:
-    """How the rows of a parent are numbered; as if all had as many unions behind them where the numbers would not fit."""
-    sizes = [_numbers(each) for each in step.parents]
-    if len(sizes) * max(sizes) > _MOST_NUMBERS:
-        return Numbering(1, 1, len(sizes), index)
-    return Numbering(sizes[index], max(sizes), len(sizes), index)
-
-
-def keeps_arrival(step: Step) -> bool:
-    """Whether the ``_sequence`` of a step's rows is in the order of their arrival."""
-    unions = [each for each in walk(step) if isinstance(each, Union)]
-    even = all(len({*map(_numbers, each.parents)}) == 1 for each in unions)
-    return even or all(_numbers(each) <= _MOST_NUMBERS for each in unions)
-
-
-def _numbers(step: Step) -> int:
-    """How many numbers the rows of a step have in place of one ``_sequence`` of what its unions read."""
-    if isinstance(step, Union):
-        return len(step.parents) * max(map(_numbers, step.parents))
-    return 1 if isinstance(step, STATEFUL) or not step.parents else _numbers(step.parents[0])
-
-
 def walk(step: Step, until: Step | None = None) -> Iterator[Step]:
     """The step and all steps it reads, parents first; a step that is read twice comes twice. ``until`` and the steps it reads are left out."""
     if step is until:

@@ -25,6 +25,7 @@ from floodmark.semantics.kernels.calls import called
 from floodmark.semantics.kernels.failures import Failure, expression_failure, flat_mapped, set_aside, unmet
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph import steps
+from floodmark.spec.graph.interleaving import Interleaving, interleaving
 from floodmark.spec.values.schema import ROW, TAG, Schema
 
 STAMPS = ("_event_time", "_watermark", "_progress", "_sequence", "_kind")
@@ -98,7 +99,7 @@ class Rows:
                 return self._flat_mapped(step, self.of(step.parent, inputs, known)).cast(_schema(step))
             case steps.Union():
                 parts = [
-                    _renumbered(self.of(parent, inputs, known), steps.numbering(step, place))
+                    _renumbered(self.of(parent, inputs, known), interleaving(step, place))
                     for place, parent in enumerate(step.parents)
                 ]
                 return pa.concat_tables([part.select(_schema(step).names).cast(_schema(step)) for part in parts])
@@ -188,12 +189,12 @@ def _columns(step: steps.Project) -> list[Attempt]:
     ]
 
 
-def _renumbered(rows: pa.Table, numbering: steps.Numbering) -> pa.Table:
+def _renumbered(rows: pa.Table, by: Interleaving) -> pa.Table:
     """Rows with the numbers of a union."""
-    whole = pc.divide(rows["_sequence"], numbering.size)
-    inner = pc.subtract(rows["_sequence"], pc.multiply(whole, numbering.size))
-    within = pc.add(pc.multiply(inner, numbering.parents), numbering.index)
-    numbers = pc.add(pc.multiply(whole, numbering.most * numbering.parents), within)
+    whole = pc.divide(rows["_sequence"], by.size)
+    inner = pc.subtract(rows["_sequence"], pc.multiply(whole, by.size))
+    within = pc.add(pc.multiply(inner, by.parents), by.index)
+    numbers = pc.add(pc.multiply(whole, by.most * by.parents), within)
     return rows.set_column(rows.column_names.index("_sequence"), "_sequence", numbers)
 
 

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.types import parse
 from floodmark.spec.expressions import check
+from floodmark.spec.graph.interleaving import keeps_arrival
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import FlatMap, WindowAggregate, keeps_arrival, walk
+from floodmark.spec.graph.steps import FlatMap, WindowAggregate, walk
 from floodmark.spec.windowing.aggregates import ORDERED, AnyAggregate, Builtin
 
 _ARRIVAL = "_at"
