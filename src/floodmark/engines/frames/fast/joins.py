@@ -33,8 +33,11 @@ _STRETCH = "_stretch"
 
 def possible(operator: Operator, step: Step, interval: Interval) -> bool:
     """(operator of at most one stage, its last step, interval of the run) -> True if a join of the engine has the rows of the kernel."""
-    if not isinstance(step, (KeyedProcess, IntervalJoin)) or not _is_plain(step, interval):
-        return False
+    return isinstance(step, (KeyedProcess, IntervalJoin)) and _is_plain(step, interval) and joinable(operator, step)
+
+
+def joinable(operator: Operator, step: KeyedProcess | IntervalJoin | WindowAggregate) -> bool:
+    """Whether the engine joins the rows of a step as the kernel does: all of them, none taken back or set aside, by keys that it compares alike."""
     if step.only is not None or any(given.revisable for given in operator.inputs):
         return False
     if any(quarantines(one) for _, result in operator.results for one in walk(result)):

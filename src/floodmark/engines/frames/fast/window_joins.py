@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame
 
 from floodmark.core.time import Interval
-from floodmark.core.types import parse
 from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.fast import joins, windows
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import Step, WindowAggregate, quarantines, walk
+from floodmark.spec.graph.steps import Step, WindowAggregate
 from floodmark.spec.keyed.matching import WindowJoin
 from floodmark.spec.values.run import LateRows
 
@@ -25,14 +24,9 @@ def possible(operator: Operator, step: Step, interval: Interval, late_rows: Late
     """(operator of at most one stage, its last step, interval of the run) -> True if a join of the engine has the rows of the kernel."""
     if not isinstance(step, WindowAggregate) or _function(step) is None or not step.fires_once_on_grid:
         return False
-    if step.only is not None or (step.allowed_lateness and late_rows != "all"):
+    if (step.allowed_lateness and late_rows != "all") or windows.grid_of(step, interval) is None:
         return False
-    if any(given.revisable for given in operator.inputs) or windows.grid_of(step, interval) is None:
-        return False
-    if any(quarantines(one) for _, result in operator.results for one in walk(result)):
-        return False
-    kinds = [parse(step.parent.schema.types[key]) for key in step.keys]
-    return all(not kind.is_floating and not kind.inner for kind in kinds)
+    return joins.joinable(operator, step)
 
 
 def compute(
