@@ -14,14 +14,13 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from measurements import keep
-from run import _watch
+from watching import Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/pyproject.toml"))
@@ -62,7 +61,7 @@ def measured(name: str, place: Path) -> dict[str, Any]:
     )
     if made.returncode:
         return {"left out": made.stderr.strip()}
-    own, peak, cpu, began = commands(name), [0], dict[int, float](), time.perf_counter()
+    own, began = commands(name), time.perf_counter()
     shell = subprocess.Popen(
         ["bash", "-euc", "\n".join(own)],
         cwd=place,
@@ -71,14 +70,12 @@ def measured(name: str, place: Path) -> dict[str, Any]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    watcher = threading.Thread(target=_watch, args=(shell.pid, peak, cpu), daemon=True)
-    watcher.start()
+    watch = Watch(shell.pid)
     errors = shell.communicate()[1]
     seconds = time.perf_counter() - began
     if shell.returncode:
         return {"left out": errors.strip()[-500:]}
-    watcher.join()
-    return {"commands": len(own), "seconds": round(seconds, 1), "cpu_seconds": round(sum(cpu.values()), 1)}
+    return {"commands": len(own), "seconds": round(seconds, 1), "cpu_seconds": round(watch.end().cpu_seconds, 1)}
 
 
 def main() -> None:

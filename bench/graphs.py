@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ import networkx
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from run import _watch
+from watching import Watch
 
 from floodmark.engines.embedded.sail.session import Sail, on_sail
 from floodmark.graphs.algorithms import connected_components, page_rank
@@ -49,18 +48,18 @@ def compute(folder: str, name: str) -> None:
     print(json.dumps({"seconds": seconds, "supersteps": done.supersteps, "resumed": done.resumed}))
 
 
-def run(folder: str, name: str, peak: list[int], kill_after: int | None) -> dict[str, float]:
-    """Run a process to its end, or kill it once a superstep is there; what it has printed."""
+def run(folder: str, name: str, kill_after: int | None) -> dict[str, float]:
+    """Run a process to its end, or kill it once a superstep is there: what it has printed, and its peak memory in MB."""
     command = [sys.executable, str(Path(__file__)), "--folder", folder, "--name", name]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    threading.Thread(target=_watch, args=(process.pid, peak, {}), daemon=True).start()
+    watch = Watch(process.pid)
     if kill_after is not None:
         while process.poll() is None and _newest(folder, name) < kill_after:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
     output, _ = process.communicate()
     assert process.returncode == (0 if kill_after is None else -signal.SIGKILL), process.returncode
-    return json.loads(output.splitlines()[-1]) if output else {}
+    return {**(json.loads(output.splitlines()[-1]) if output else {}), "peak_mb": watch.end().peak_memory_mb}
 
 
 def _newest(folder: str, name: str) -> int:
@@ -99,9 +98,8 @@ def main() -> None:
         graph = networkx.DiGraph()
         graph.add_edges_from(ends.T.tolist())
         for name in ALGORITHMS:
-            peak = [0]
-            run(folder, name, peak, options.kill_after)
-            done = run(folder, name, peak, None)
+            killed = run(folder, name, options.kill_after)
+            done = run(folder, name, None)
             rows = DeltaTable(Supersteps(Lake(folder), name).result).to_pyarrow_table()
             assert done["resumed"] is not None, "the killed run has left no superstep"
             if name == "ranks":
@@ -118,7 +116,7 @@ def main() -> None:
                 equal = f"{len(wanted):,} components, equal"
             print(
                 f"{name}: {options.edges:,} edges, {graph.number_of_nodes():,} vertices: killed, resumed behind superstep {done['resumed']} of {done['supersteps']}, "
-                f"then {done['seconds']:,.1f} s, peak {peak[0] / 1e6:,.0f} MB; NetworkX {seconds:,.1f} s; {equal}"
+                f"then {done['seconds']:,.1f} s, peak {max(killed['peak_mb'], done['peak_mb']):,.0f} MB; NetworkX {seconds:,.1f} s; {equal}"
             )
 
 

@@ -1,9 +1,11 @@
 """Very many keys on the embedded engine: seconds and peak memory of the run and all its processes, of a bounded run or a stream.
 
-    python bench/many_keys.py (bounded | windows | sessions | state) [--keys 30000000] [--commit 500000] [--memory 300]
+    python bench/many_keys.py (bounded | windows | sessions | firsts | counted | state) [--keys 30000000] [--commit 500000] [--memory 300]
 
 Each key has one row and one result. ``bounded`` and ``windows`` count them per hour, in one window: by SQL, and as a stream that holds all of them at
 once. ``sessions`` holds one open session per key, in state that is kept row by row. Commits of a stream are its micro-batches; at its end the window closes.
+``firsts`` and ``counted`` are keys that come twice within an hour and never again, an hour per commit: rows without their repetitions, and numbered by a
+process function, each with a time to live of four hours. What their state holds after six commits and in the end is printed.
 ``state`` is the store of a stream alone, with so many values of 1,700 bytes, a bucket of keys each: ``--keys 1764705 --commit 60000`` are 3 GB.
 """
 
@@ -14,18 +16,30 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
-from run import _watch
+from watching import Watch
 
-from floodmark import Contract, EventTime, Session, Stream, Tumbling, count, operator, sum
+from floodmark import (
+    Contract,
+    EventTime,
+    ProcessFunction,
+    Session,
+    Stream,
+    Tumbling,
+    ValueState,
+    count,
+    operator,
+    sum,
+)
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.state.batch import Batch
@@ -40,6 +54,8 @@ from floodmark.testing.lakes import append
 
 HOUR = 3_600_000
 BEGIN = 1_700_000_000_000 // HOUR * HOUR
+LIVING = 4
+"""Hours for which a key that passes is remembered."""
 _STRIDE = 7_368_787
 """Prime: neighbours in the log are no neighbours among the keys."""
 
@@ -64,7 +80,38 @@ def sessions(events: Stream[Event]) -> Stream:
     return events.key_by("key").window(Session("1 hour")).aggregate(n=count(), total=sum("value"))
 
 
-OPERATORS = {"bounded": windows, "windows": windows, "sessions": sessions}
+@operator
+def firsts(events: Stream[Event]) -> Stream:
+    """Rows whose key has not come within four hours."""
+    return events.key_by("key").deduplicate(timedelta(hours=LIVING))
+
+
+class Seen(Contract):
+    """How often a key has come within four hours."""
+
+    n: int
+    value: int
+
+
+class Counting(ProcessFunction):
+    """Numbers the rows of a key."""
+
+    seen = ValueState(int, ttl=timedelta(hours=LIVING))
+
+    def on_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:  # noqa: ARG002 - as it is called
+        """Number a row."""
+        self.seen.update(self.seen.get(0) + 1)
+        yield {"n": self.seen.get(), "value": row["value"]}
+
+
+@operator
+def counted(events: Stream[Event]) -> Stream:
+    """Rows with how often their key has come."""
+    return events.key_by("key").process(Counting(), schema=Seen)
+
+
+OPERATORS = {"bounded": windows, "windows": windows, "sessions": sessions, "firsts": firsts, "counted": counted}
+PASSING = ("firsts", "counted")
 VALUE = 1_700
 GROUPS = 64
 
@@ -76,6 +123,17 @@ def commits(keys: int, each: int) -> Iterator[pa.Table]:
         places = np.arange(first, min(first + each, keys))
         yield _rows(schema, places, places * _STRIDE % keys, BEGIN + places * 60_000 // keys, ROW)
     yield _rows(schema, np.array([keys]), np.array([0]), np.array([BEGIN + 10 * HOUR]), MARKER)
+
+
+def passing(keys: int, each: int) -> Iterator[pa.Table]:
+    """The log of keys that come twice, so many of them in each hour, which is a commit; and a marker."""
+    schema, hour = arrow_schema(firsts.inputs[0].schema), BEGIN
+    for first in range(0, keys, each):
+        places = np.arange(2 * first, 2 * min(first + each, keys))
+        came = (places - 2 * first) % (len(places) // 2) + first
+        yield _rows(schema, places, came, hour + (places - 2 * first) * HOUR // len(places), ROW)
+        hour += HOUR
+    yield _rows(schema, np.array([2 * keys]), np.array([0]), np.array([hour]), MARKER)
 
 
 def _rows(schema: pa.Schema, places: np.ndarray, keys: np.ndarray, at: np.ndarray, kind: int) -> pa.Table:
@@ -99,13 +157,15 @@ def run(mode: str, folder: str, memory: int) -> None:
         run_bounded(sail, what, lake)
         print(json.dumps({"seconds": time.monotonic() - began}))
         return
-    seconds: list[float] = []
+    seconds, held = list[float](), list[float]()
     state = Path(lake.root)
 
     def told(info: object) -> None:
         nonlocal state
         seconds.append(info.seconds)  # type: ignore[attr-defined]
         state = Path(Timeline.current(lake, what.name).folder(CHECKPOINT))
+        if mode in PASSING:
+            held.append(_held(str(state)))
         if len(seconds) % 5 == 0:
             size = _megabytes(state)
             print(
@@ -115,8 +175,16 @@ def run(mode: str, folder: str, memory: int) -> None:
             )
 
     run_unbounded(sail, what, lake, until_caught_up=True, files_per_batch=1, on_batch=told)
-    told = {"seconds": time.monotonic() - began, "longest_batch": max(seconds), "last_batch": seconds[-1]}
-    print(json.dumps(told))
+    numbers = {"seconds": time.monotonic() - began, "longest_batch": max(seconds), "last_batch": seconds[-1]}
+    if mode in PASSING:
+        numbers |= {"state_after_six_mb": held[LIVING + 1], "most_state_mb": max(held), "last_state_mb": held[-1]}
+    print(json.dumps(numbers))
+
+
+def _held(folder: str) -> float:
+    """Megabytes of the values that a stream's state holds."""
+    state = State(Checkpoint(folder))
+    return np.sum([len(state.get(key) or b"") for key in state.keys()]) / 1e6  # noqa: SIM118 - it is no dictionary
 
 
 def store(folder: str, values: int, each: int) -> None:
@@ -140,8 +208,15 @@ def _megabytes(folder: Path) -> float:
 
 
 def check(lake: Lake, what: str, keys: int) -> None:
-    """One row per key, with its value."""
+    """One row per key, with its value; of keys that pass the first row, or both with their numbers."""
     rows = DeltaTable(lake.output(what)).to_pyarrow_dataset()  # noqa: F841 - DuckDB reads it by name
+    if what in PASSING:
+        n, most = ("n", 2) if what == "counted" else ("1", 1)
+        found = duckdb.sql(
+            f"SELECT count(*), count(DISTINCT key * 2 + {n}), min({n}), max({n}) FROM rows WHERE _kind = {ROW}"
+        ).fetchall()[0]
+        assert found == (most * keys, most * keys, 1, most), found
+        return
     found = duckdb.sql(
         f"""SELECT count(*), count(DISTINCT key), sum(n), sum((total * {_STRIDE} % {keys} = key)::INT), sum(total) FROM rows WHERE _kind = {ROW}"""
     ).fetchall()[0]
@@ -165,21 +240,20 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="floodmark-bench-") as folder:
         lake, what = Lake(folder), OPERATORS.get(options.mode)
-        for table in commits(options.keys, options.commit) if what else ():
+        written = passing if options.mode in PASSING else commits
+        for table in written(options.keys, options.commit) if what else ():
             append(lake.input(what.inputs[0]), table)
         process = subprocess.Popen(
             [sys.executable, __file__, *sys.argv[1:], "--folder", folder], stdout=subprocess.PIPE, text=True
         )
-        peak = [0]
-        watcher = threading.Thread(target=_watch, args=(process.pid, peak), daemon=True)
-        watcher.start()
+        watch = Watch(process.pid)
         told, _ = process.communicate()
         assert process.returncode == 0, process.returncode
-        watcher.join()
+        watch.end()
         if what:
             check(lake, what.name, options.keys)
     numbers = ", ".join(f"{name} {value:,.1f}" for name, value in json.loads(told.splitlines()[-1]).items())
-    print(f"{options.mode}, {options.keys:,} keys: {numbers}, peak {peak[0] / 1e6:,.0f} MB, answer exact")
+    print(f"{options.mode}, {options.keys:,} keys: {numbers}, peak {watch.peak_memory_mb:,.0f} MB, answer exact")
 
 
 if __name__ == "__main__":

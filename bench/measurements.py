@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from watching import Watch
 
 FOLDER_VARIABLE = "BENCH_RESULTS"
 FOLDER = Path(os.environ.get(FOLDER_VARIABLE) or Path(__file__).resolve().parent / "results")
@@ -52,20 +53,17 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
 
 def process(command: Sequence[str]) -> dict[str, Any]:
     """Run a program in a process of its own: what it says last, as JSON, with its seconds, and processor seconds and peak memory of its process tree; ``left out``, the reason, if it fails."""
-    from run import _watch
-
-    peak, cpu, began = [0], dict[int, float](), time.perf_counter()
+    began = time.perf_counter()
     running = subprocess.Popen([*command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watcher = threading.Thread(target=_watch, args=(running.pid, peak, cpu), daemon=True)
-    watcher.start()
+    watch = Watch(running.pid)
     told, errors = running.communicate()
     seconds = time.perf_counter() - began
     if running.returncode:
         return {"left out": (errors.strip().splitlines() or ["it failed"])[-1][:300]}
-    watcher.join()
+    watch.end()
     numbers = {
         "seconds": round(seconds, 2),
-        "cpu_seconds": round(sum(cpu.values()), 2),
-        "peak_memory_mb": round(peak[0] / 1e6),
+        "cpu_seconds": round(watch.cpu_seconds, 2),
+        "peak_memory_mb": round(watch.peak_memory_mb),
     }
     return {**json.loads(told.splitlines()[-1]), **numbers}

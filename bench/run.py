@@ -15,8 +15,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +22,7 @@ from typing import Any
 
 import backfill
 import measurements
-import psutil
+from watching import Watch
 
 HERE = Path(__file__).resolve().parent
 RAW = {"bounded": "spark batch", "unbounded": "spark streaming", "landing": "spark append"}
@@ -55,19 +53,16 @@ def measured(system: str, folder: Path, out: Path, **settings: Any) -> Row:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent, env=environment
     )
-    peak: list[int] = [0]
-    cpu: dict[int, float] = {}
-    watcher = threading.Thread(target=_watch, args=(process.pid, peak, cpu), daemon=True)
-    watcher.start()
+    watch = Watch(process.pid)
     told, errors = process.communicate()
     if process.returncode:
         msg = f"{system} failed:\n{told}\n{errors}"
         raise SystemFailedError(msg)
-    watcher.join()
+    watch.end()
     return {
         **json.loads(told.splitlines()[-1]),
-        "peak_memory_mb": round(peak[0] / 1e6),
-        "cpu_seconds": sum(cpu.values()),
+        "peak_memory_mb": round(watch.peak_memory_mb),
+        "cpu_seconds": watch.cpu_seconds,
     }
 
 
@@ -87,24 +82,6 @@ def _median(runs: Sequence[Row]) -> Row:
     median: Row = {name: statistics.median(run[name] for run in runs) for name in sorted(numbers)}
     equal = {run["answer_equal"] for run in runs}
     return {**runs[0], **median, "answer_equal": equal.pop() if len(equal) == 1 else False}
-
-
-def _watch(pid: int, peak: list[int], cpu: dict[int, float]) -> None:
-    """Note the peak memory of a process tree, and the CPU seconds of each of its processes."""
-    try:
-        root = psutil.Process(pid)
-        while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
-            total = 0
-            for one in (root, *root.children(recursive=True)):
-                try:
-                    total += one.memory_info().rss
-                    cpu[one.pid] = sum(one.cpu_times()[:2])
-                except psutil.NoSuchProcess:
-                    continue
-            peak[0] = max(peak[0], total)
-            time.sleep(0.1)
-    except psutil.NoSuchProcess:
-        return
 
 
 def child(call: Row) -> None:
