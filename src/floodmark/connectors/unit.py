@@ -70,10 +70,43 @@ class Columns(NamedTuple):
     position: int
     batch: pa.RecordBatch
 
+    def position_of(self, index: int) -> int:
+        """Position in the unit of a row by its index."""
+        return self.position + index
+
     def records(self) -> Iterator[Record]:
         """The rows one by one."""
         rows = self.batch.to_pylist(maps_as_pydicts="strict")
         return (Record(number, b"", row) for number, row in enumerate(rows, self.position))
+
+
+class JsonTexts(NamedTuple):
+    """Consecutive rows, each a text of JSON that is checked as it stands.
+
+    Args:
+        positions: of the rows in their unit.
+        texts: of the rows.
+    """
+
+    positions: Sequence[int]
+    texts: Sequence[bytes]
+
+    def position_of(self, index: int) -> int:
+        """Position in the unit of a row by its index."""
+        return self.positions[index]
+
+    def records(self) -> Iterator[Record]:
+        """The rows one by one."""
+        return (Record(at, text, text) for at, text in zip(self.positions, self.texts, strict=True))
+
+    def pieces(self, rows: int) -> Iterator[JsonTexts]:
+        """The same in pieces of so many rows."""
+        for first in range(0, len(self.texts), rows):
+            yield JsonTexts(self.positions[first : first + rows], self.texts[first : first + rows])
+
+
+Entry = Record | Columns | JsonTexts
+"""What a unit's content is read as: a row, or consecutive rows that can be checked together."""
 
 
 def of_last_commit(landed: Mapping[str, Landed]) -> Mapping[str, Landed]:
@@ -132,7 +165,7 @@ class Content(Protocol):
         """Column and text, ``"delay 'NA'"`` -> number of records in which the text was read as null by default. Known after the last record."""
         ...
 
-    def records(self) -> Iterator[Record | Columns]:
+    def records(self) -> Iterator[Entry]:
         """The rows in order. Raises Unreadable in the middle when the unit is broken."""
         ...
 

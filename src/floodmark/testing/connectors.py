@@ -31,7 +31,7 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
-from floodmark.connectors.unit import Columns, Reader, Unit
+from floodmark.connectors.unit import Columns, JsonTexts, Reader, Unit
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError
 from floodmark.engines.embedded.landing import run as embedded
@@ -314,7 +314,9 @@ def _read(reader: Reader, unit: Unit) -> list[Any]:
     """What a unit holds, row by row."""
     rows = list[Any]()
     for entry in reader.open(unit).records():
-        rows += [record.value for record in entry.records()] if isinstance(entry, Columns) else [entry.value]
+        rows += (
+            [record.value for record in entry.records()] if isinstance(entry, Columns | JsonTexts) else [entry.value]
+        )
     return rows
 
 

@@ -24,7 +24,7 @@ _EVENT_TIME = [m for m in typing.get_args(EventTime)[1:] if isinstance(m, AfterV
 
 
 @dataclass(frozen=True, slots=True)
-class _Check:
+class Check:
     """The check of one column.
 
     Args:
@@ -73,7 +73,7 @@ def _satisfies(rule: Any, column: pa.Array) -> pa.Array:
 
 def rows_of(contract: type[Contract], batch: pa.RecordBatch) -> pa.RecordBatch | None:
     """The batch as rows of the contract if every row is good; None if the rows have to be checked one by one."""
-    checks = _checks(contract)
+    checks = checks_of(contract)
     if checks is None or (takes_unknown(contract) and unknown(contract, batch)):
         return None
     columns = []
@@ -92,7 +92,7 @@ def unknown(contract: type[Contract], batch: pa.RecordBatch) -> list[str]:
 
 
 @cache
-def _checks(contract: type[Contract]) -> tuple[_Check, ...] | None:
+def checks_of(contract: type[Contract]) -> tuple[Check, ...] | None:
     """A check per field of a contract; None if Arrow cannot check one of the fields as pydantic does."""
     decorators = contract.__pydantic_decorators__
     own = (decorators.field_validators, decorators.model_validators, decorators.validators, decorators.root_validators)
@@ -120,5 +120,5 @@ def _checks(contract: type[Contract]) -> tuple[_Check, ...] | None:
         sql = of_python(kind)
         if sql is None or not plain or not numeric or any(type(a) is not kind for a in allowed):
             return None
-        checks.append(_Check(name, column, sql, optional, rules, allowed))
+        checks.append(Check(name, column, sql, optional, rules, allowed))
     return tuple(checks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -41,18 +41,38 @@ def fields_left_out(
         records: rows that keep the contract.
         models: fields of each row as the contract has parsed them.
     """
+
+    def row(index: int) -> tuple[bytes, object, Mapping[str, Any]]:
+        record = records[index]
+        return record.raw, from_json(record.raw) if form == "json" else record.value, models[index]
+
+    return _sampled(source, len(records), row)
+
+
+def of_texts_left_out(source: Source, texts: Sequence[bytes]) -> LeftOut:
+    """As ``fields_left_out``, of rows of JSON whose contract has plain fields alone, so that no field holds others."""
+    return _sampled(source, len(texts), lambda index: (texts[index], from_json(texts[index]), {}))
+
+
+def _sampled(source: Source, count: int, row: Callable[[int], tuple[bytes, object, Mapping[str, Any]]]) -> LeftOut:
+    """The fields that the contract does not name in a sample of rows.
+
+    Args:
+        source: of the rows.
+        count: of the rows.
+        row: (index) -> bytes, value and parsed fields of a row.
+    """
     if not tells_unknown(source.contract):
         return LeftOut()
     added = source.connector.adds()
     rows_with, looked_at, size = dict[str, int](), 0, 0
-    for index in chain(range(min(_FIRST, len(records))), range(_FIRST, len(records), _EVERY)):
-        record = records[index]
-        size += len(record.raw)
+    for index in chain(range(min(_FIRST, count)), range(_FIRST, count, _EVERY)):
+        raw, value, parsed = row(index)
+        size += len(raw)
         if looked_at and size > _BYTES:
             break
         looked_at += 1
-        value = from_json(record.raw) if form == "json" else record.value
-        for name in dict.fromkeys(_unknown(value, source.contract, models[index], "")):
+        for name in dict.fromkeys(_unknown(value, source.contract, parsed, "")):
             if name not in added:
                 rows_with[name] = rows_with.get(name, 0) + 1
     return LeftOut().plus(LeftOut(rows=rows_with, looked_at=looked_at))

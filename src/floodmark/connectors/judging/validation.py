@@ -7,7 +7,7 @@ import json
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ValidationError
 
-from floodmark.connectors.judging import columnar
+from floodmark.connectors.judging import columnar, json_columns
 from floodmark.connectors.judging.strictness import check_of
-from floodmark.connectors.judging.unknown import columns_left_out, fields_left_out
-from floodmark.connectors.unit import Columns, Form, Record
+from floodmark.connectors.judging.unknown import columns_left_out, fields_left_out, of_texts_left_out
+from floodmark.connectors.unit import Columns, Entry, Form, JsonTexts, Record
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.lake.table.left_out import LeftOut
@@ -30,7 +30,10 @@ from floodmark.spec.rows.source import FromColumn, Source
 from floodmark.spec.values.annotations import rescued_text
 from floodmark.spec.values.schema import Schema
 
-_BATCH_ROWS, _BATCH_BYTES = 16_384, 4 << 20
+BATCH_ROWS, BATCH_BYTES = 16_384, 4 << 20
+"""Most rows of a batch, and bytes from which on a batch has no further row."""
+_PIECE_ROWS = 1_024
+"""Rows that are checked one by one where one of them is broken."""
 EVENT, ASKED, CHANGE = "_event", "_asked", "_change"
 """Columns added to a batch: event time and candidate watermark, ms; of a change feed also what became of the row, by ``CHANGES``."""
 _PARTITION = b"floodmark.source_partition"
@@ -103,9 +106,7 @@ class Rules:
         """The refused rows of a unit, from its first row on."""
         return Refusals(self.refused.get(unit, {}))
 
-    def batches(
-        self, records: Iterable[Record | Columns], form: Form, refusals: Refusals | None = None
-    ) -> Iterator[Batch]:
+    def batches(self, records: Iterable[Entry], form: Form, refusals: Refusals | None = None) -> Iterator[Batch]:
         """Check records in order, a few thousand at a time.
 
         Args:
@@ -146,37 +147,52 @@ class _Checker:
         self.rescued = rescued_field(self.contract)
         self.hidden = self.rules.source.connector.adds() - inputs_of(self.contract).keys()
 
-    def run(self, records: Iterable[Record | Columns]) -> Iterator[Batch]:
-        """The batches of the records: whole columns are checked at once if each of their rows is good, other rows one by one."""
-        records = iter(records)
-        for entry in records:
-            if isinstance(entry, Columns):
-                whole = None if self.refusals.reasons else self._whole(entry)
-                if whole is not None:
-                    if self.accepted or self.broken:
-                        yield self._flush()
-                    yield whole
-                else:
-                    yield from self._one_by_one(entry.records())
+    def run(self, records: Iterable[Entry]) -> Iterator[Batch]:
+        """The batches of the records: rows that stand together are checked at once if each of them is good, other rows one by one."""
+        for kind, entries in groupby(records, type):
+            if kind is Record:
+                yield from self._one_by_one(typing.cast("Iterable[Record]", entries))
             else:
-                yield from self._one_by_one(chain([entry], typing.cast("Iterable[Record]", records)))
+                for entry in typing.cast("Iterable[Columns | JsonTexts]", entries):
+                    yield from self._together(entry)
         if self.accepted or self.broken:
             yield self._flush()
 
-    def _whole(self, columns: Columns) -> Batch | None:
-        """Columns as one batch if each of their rows is good; None if the rows have to be checked one by one."""
-        rows, source = columnar.rows_of(self.contract, columns.batch), self.rules.source
+    def _together(self, entry: Columns | JsonTexts) -> Iterator[Batch]:
+        """The batches of rows that stand together: one if each of them is good."""
+        whole = None if self.refusals.reasons else self._whole(entry)
+        if whole is not None:
+            if self.accepted or self.broken:
+                yield self._flush()
+            yield whole
+        elif isinstance(entry, JsonTexts) and len(entry.texts) > _PIECE_ROWS and not self.refusals.reasons:
+            for piece in entry.pieces(_PIECE_ROWS):
+                yield from self._together(piece)
+        else:
+            yield from self._one_by_one(entry.records())
+
+    def _whole(self, entry: Columns | JsonTexts) -> Batch | None:
+        """Rows as one batch if each of them is good; None if they have to be checked one by one."""
+        source = self.rules.source
+        if isinstance(entry, Columns):
+            rows = columnar.rows_of(self.contract, entry.batch)
+        else:
+            rows = None if source.revisable else json_columns.rows_of(self.contract, entry.texts)
         if rows is None:
             return None
-        name = event_time_field(self.contract)
+        times, name = tuple[Stretch, ...](), event_time_field(self.contract)
         if self.contract.floodmark_ingestion_time or name is None:
-            rows = _with_times(rows, np.full(len(rows), self.rules.now, dtype=np.int64), source)
-            return Batch(rows, (), (), columns_left_out(source, columns.batch))
-        moments, valid, ahead = self._moments(rows.column(name))
-        if not valid.all() or ahead.any():
-            return None
-        times = stretches(moments, lambda index: columns.position + index)
-        return Batch(_with_times(rows, moments, source), (), times, columns_left_out(source, columns.batch))
+            moments = np.full(len(rows), self.rules.now, dtype=np.int64)
+        else:
+            moments, valid, ahead = self._moments(rows.column(name))
+            if not valid.all() or ahead.any():
+                return None
+            times = stretches(moments, entry.position_of)
+        if isinstance(entry, Columns):
+            left_out = columns_left_out(source, entry.batch)
+        else:
+            left_out = of_texts_left_out(source, entry.texts)
+        return Batch(_with_times(rows, moments, source), (), times, left_out)
 
     def _moments(self, column: pa.Array) -> tuple[Any, Any, Any]:
         """Event times in ms; a boolean per row whether the time is not null; a boolean per row whether it is too far in the future."""
@@ -205,7 +221,7 @@ class _Checker:
                     self._break(record, explain(error))
                 except Exception as error:  # noqa: BLE001 - a validator of the user's; the row waits until it is mended
                     self._break(record, f"the contract's validator failed: {type(error).__name__}: {error}")
-            if len(accepted) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            if len(accepted) >= BATCH_ROWS or size >= BATCH_BYTES:
                 yield self._flush()
                 size = 0
 

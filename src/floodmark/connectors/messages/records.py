@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic import ValidationError
 
@@ -16,7 +17,7 @@ from floodmark.connectors.judging.validation import explain
 from floodmark.connectors.messages.debezium import Reached, Repeated, rows_of
 from floodmark.connectors.messages.decoding import decoder
 from floodmark.connectors.messages.registry import headed
-from floodmark.connectors.unit import Decode, Form, Record, Undecodable
+from floodmark.connectors.unit import Decode, Entry, Form, JsonTexts, Record, Undecodable
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.kafka import Kafka
@@ -101,6 +102,23 @@ class Messages:
     def replay(self) -> str:
         """How a row of the quarantine is read again."""
         return '{"format": "json"}' if self.form == "json" else _READER
+
+    def entries(self, messages: Sequence[Message]) -> Iterator[Entry]:
+        """The records of messages, those of JSON together, as far as each has a text."""
+        if self.form != "json":
+            for message in messages:
+                yield from self.records(message)
+            return
+        texts = [message.value() for message in messages] if self._plain else [None]
+        if all(isinstance(text, bytes) for text in texts):
+            yield JsonTexts([message.offset() or 0 for message in messages], cast("list[bytes]", texts))
+            return
+        for has_text, records in groupby(map(self.record, messages), _has_text):
+            if has_text:
+                positions, raws = zip(*((record.position, record.raw) for record in records), strict=True)
+                yield JsonTexts(positions, raws)
+            else:
+                yield from records
 
     def records(self, message: Message) -> Iterator[Record]:
         """The records of a message: one; of a change in the place of the table's row, none, one, or the old and the new row."""
@@ -232,6 +250,11 @@ class Messages:
             _DELETED: False,
         }
         return {name: content for name, content in fields.items() if name in self.added}
+
+
+def _has_text(record: Record) -> bool:
+    """Whether a record is a text of JSON that is checked as it stands."""
+    return not record.reason and record.stored is None and record.value is record.raw
 
 
 def store(message: Message, row: Mapping[str, Any] | None, number: int | None = None, *, repeats: str = "") -> bytes:

@@ -21,7 +21,7 @@ from floodmark.connectors.formats.documents import json_records
 from floodmark.connectors.formats.tabular import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.formats.text import Lines, text_records
 from floodmark.connectors.messages.debezium import file_records
-from floodmark.connectors.unit import NOWHERE, Columns, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled
+from floodmark.connectors.unit import NOWHERE, Entry, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled
 from floodmark.core.errors import ConnectorError, SetupError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
@@ -273,7 +273,7 @@ class _File:
             return "python"
         return _FORMS[self.reader.format_of(self.name) or "csv"]
 
-    def records(self) -> Iterator[Record | Columns]:
+    def records(self) -> Iterator[Entry]:
         form, envelope = self.reader.format_of(self.name), self.reader.settings.envelope
         if form == "avro":
             self.replay = json.dumps({"format": "python"})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from floodmark.connectors.messages.debezium import Reached
 from floodmark.connectors.messages.records import Messages
 from floodmark.connectors.readers.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
-from floodmark.connectors.unit import NOWHERE, Form, Gone, Moved, Pending, Reader, Record, Unit
+from floodmark.connectors.unit import NOWHERE, Entry, Form, Gone, Moved, Pending, Reader, Record, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits
 from floodmark.core.time import parse_instant
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
-_TOGETHER = 5_000
-"""Messages that are taken over at once."""
+_FIRST_MESSAGES, _MOST_MESSAGES, _BYTES = 100, 16_384, 4 << 20
+"""Messages that are taken over at once: first, and at most; and about how many bytes of them."""
 _GONE = "gone "
 """Before the offsets in the name of a unit whose messages retention has removed."""
 
@@ -311,7 +311,7 @@ class _Range:
         self.read = Messages(reader.settings, reader.contract, reader.where, reader.source, reached)
         self.form, self.replay = self.read.form, self.read.replay
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[Entry]:
         """The records of the messages, whose position is the offset; of changes in the place of the table's row, twice the offset.
 
         Raises:
@@ -324,13 +324,9 @@ class _Range:
             why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed: {count:,} of partition {self.partition}"
             raise Gone(why)
         with consumer_of(self.reader.settings) as (consumer, seen):
-            update, read, has_one = self._digest.update, self.read, self.reader.settings.envelope is None
-            for message in self._messages(consumer, seen):
-                update(message.value() or b"")
-                if has_one:
-                    yield read.record(message)
-                else:
-                    yield from read.records(message)
+            for messages in self._messages(consumer, seen):
+                self._digest.update(b"".join([message.value() or b"" for message in messages]))
+                yield from self.read.entries(messages)
 
     @property
     def position(self) -> str:
@@ -340,27 +336,46 @@ class _Range:
     def fingerprint(self) -> tuple[int, str]:
         return 0, self._digest.hexdigest()
 
-    def _messages(self, consumer: Consumer, seen: Seen) -> Iterator[Message]:
+    def _messages(self, consumer: Consumer, seen: Seen) -> Iterator[list[Message]]:
+        """The messages of the range, those that are taken over at once together."""
         kafka, settings = library(), self.reader.settings
         consumer.assign([kafka.TopicPartition(settings.topic, self.partition, self.first)])
-        heard, left = time.monotonic(), self.last - self.first + 1
+        heard, most, left = time.monotonic(), _FIRST_MESSAGES, self.last - self.first + 1
         while True:
-            messages = consumer.consume(min(_TOGETHER, left), _POLL_SECONDS)  # waits for all of them
-            for message in messages:
-                error: KafkaError | None = message.error()
-                if error is None:
-                    left = self.last - message.offset()
-                    if left >= 0:
-                        yield message
-                    if left <= 0:
-                        return
-                elif self._is_end(message, error):
-                    return
+            messages = consumer.consume(min(most, left), _POLL_SECONDS)  # waits for all of them
+            within, is_over = self._within(messages)
+            if within:
+                yield within
+                left = self.last - (within[-1].offset() or 0)
+                size = sum(len(message.value() or b"") for message in within) // len(within)
+                most = max(1, min(_MOST_MESSAGES, _BYTES // max(1, size), 8 * most))
+            if is_over:
+                return
             now = time.monotonic()
             if messages:
                 heard, seen.last = now, ""
             elif now - heard > ASK_SECONDS:
                 self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
+
+    def _within(self, messages: list[Message]) -> tuple[list[Message], bool]:
+        """Of messages and errors those messages that are in the range, and whether nothing of the range comes behind them.
+
+        Raises:
+            Moved: as ``records``.
+            ConnectorError: CONNECTOR-234.
+        """
+        within: list[Message] = []
+        for message in messages:
+            error: KafkaError | None = message.error()
+            if error is None:
+                left = self.last - (message.offset() or 0)
+                if left >= 0:
+                    within.append(message)
+                if left <= 0:
+                    return within, True
+            elif self._is_end(message, error):
+                return within, True
+        return within, False
 
     def _is_end(self, message: Message, error: KafkaError) -> bool:
         """Whether an error says that the partition has no more messages; False for one that passes.
