@@ -283,6 +283,7 @@ def read(broker: Broker, sink: str) -> dict[tuple[int, int], tuple[int, int]]:
         ("embedded", 3_000, 1),
         pytest.param("embedded", 1_000_000, 10, marks=pytest.mark.soak),
         pytest.param("spark", 30_000, 2, marks=pytest.mark.soak),
+        pytest.param("spark", 1_000_000, 10, marks=pytest.mark.soak),
     ],
 )
 def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
