@@ -177,3 +177,43 @@ def test_a_delivery_that_begins_while_the_first_one_is_at_work_is_refused(
     with pytest.raises(ConnectorError, match=refused[0]):
         deliver(route("second"), lakes[1], until_caught_up=True)
     assert totals(kind, addresses[kind], target) == FIRST
+
+
+class _Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+@pytest.mark.parametrize("becomes", ["moved", "renamed", "both"])
+def test_a_claim_without_a_delivery_behind_it_stops_nobody_once_its_process_is_gone(
+    lakes: tuple[Lake, Lake],
+    addresses: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kind: str,
+    becomes: str,
+) -> None:
+    target = f"left_{becomes}"
+
+    def route(name: str) -> Route:
+        return routes(TOTALS, [settings(kind, addresses[kind], target, f"{name}_{target}")], "test")[0]
+
+    def killed(name: str) -> None:
+        if name == "delivery.before_rows":
+            raise _Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crash, "point", killed)
+        with pytest.raises(_Killed):
+            deliver(route("first"), lakes[0], until_caught_up=True)
+    lake, name = lakes[0], "second"
+    if becomes != "renamed":
+        lake = Lake(str(Path(lakes[0].root).rename(tmp_path / "elsewhere")))
+    if becomes == "moved":
+        name = "first"
+    deliver(route(name), lake, until_caught_up=True)
+    assert totals(kind, addresses[kind], target) == FIRST
+    with pytest.raises(ConnectorError) as raised:  # what it has delivered now is its own
+        deliver(route("third"), lakes[1], until_caught_up=True)
+    assert raised.value.code in REFUSED
+    assert totals(kind, addresses[kind], target) == FIRST

@@ -17,6 +17,7 @@ from hypothesis import given
 from pyarrow import dataset
 
 from floodmark import Stream, ToKafka, operator
+from floodmark.core.errors import ConnectorError
 from floodmark.deliveries.by_columns import texts_of
 from floodmark.deliveries.documents import document
 from floodmark.deliveries.results import HAS, Database, Selection
@@ -129,6 +130,32 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def test_a_column_has_the_texts_of_its_values(drawn: tuple[str, pa.Array]) -> None:
     kind, column = drawn
     assert texts_of(column) == [document(value) for value in column.to_pylist(maps_as_pydicts="strict")], kind
+
+
+BEYOND = 253_402_300_800_000_000
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamp", pa.array([0, BEYOND], INSTANT)),
+        ("timestamp", pa.array([0, -62_135_596_800_000_001], INSTANT)),
+        ("date", pa.array([0, 2_932_897], pa.date32())),
+        ("array<timestamp>", pa.array([None, [0, BEYOND]], pa.list_(INSTANT))),
+        ("struct<a:timestamp>", pa.array([None, {"a": BEYOND}], pa.struct([("a", INSTANT)]))),
+        ("map<string,timestamp>", pa.array([None, [("a", BEYOND)]], pa.map_(pa.string(), INSTANT))),
+    ],
+)
+def test_a_time_that_python_has_no_date_for_is_told(database: Database, kind: str, values: pa.Array) -> None:
+    schema = Schema((Column(name="k", type="bigint"), Column(name="c", type=kind)))
+    output = Output(name="", table="t", schema=schema, revisable=True, keys=("k",))
+    route = Route(name="d", operator=PASSED, output=output, delivery=ToKafka("t", "h:1"))
+    rows = pa.table({"k": [1, 2], "c": values, HAS: [True, True]})
+    selection = Selection(route, database, "SELECT * FROM rows", {"rows": dataset.dataset(rows)}, at=3)
+    for read in (selection.changes, selection.documents):
+        with pytest.raises(ConnectorError, match="DELIVERY-028 delivery 'd', column c: .*The row: .*2"):
+            list(read())  # type: ignore[operator]  # one or the other
 
 
 @given(drawn=results())

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import small_lake
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from events import Event
 from small_lake import TOTALS, row
 from switch_process import rebuild
@@ -320,6 +321,40 @@ def test_two_lakes_do_not_deliver_to_one_table_under_one_name(lake: Lake, url: s
         deliver(route(url), fork, until_caught_up=True)
     deliver(route(url, name="mine", table="mine"), fork, until_caught_up=True)
     assert len(sql("SELECT * FROM mine")) == 2
+
+
+def test_another_lake_takes_no_position_over_with_a_table_of_its_own(
+    lake: Lake, url: str, sql: Sql, tmp_path: Path
+) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    noted = sql(f"SELECT * FROM {POSITIONS}")
+    fork = small_lake.make(tmp_path / "fork")
+    with pytest.raises(
+        LifecycleError,
+        match=f"LIFECYCLE-241 delivery 'totals_to_sql': expected a position of lake {fork.root} .*got lake {lake.root}, into table main.totals"
+        r"\. Give this delivery a name of its own, .*DELETE FROM _floodmark_positions WHERE delivery = 'totals_to_sql'",
+    ):
+        deliver(route(url, table="mine"), fork, until_caught_up=True)
+    assert sql(f"SELECT * FROM {POSITIONS}") == noted
+    small_lake.batch(lake, 2, [row("d", 4, 8)])
+    deliver(route(url), lake, until_caught_up=True)
+    assert totals(sql) == last_values(lake)
+
+
+def test_a_time_behind_the_year_9999_is_told_with_its_row(lake: Lake, url: str, sql: Sql) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    path = lake.output("totals")
+    rows = DeltaTable(path).to_pyarrow_table().slice(0, 1)
+    end = rows.schema.get_field_index("window_end")
+    late = pa.array([253_402_300_800_000_000], rows.schema.field(end).type)
+    write_deltalake(path, rows.set_column(end, rows.schema.field(end), late), mode="append")
+    with pytest.raises(
+        ConnectorError,
+        match=r"DELIVERY-028 delivery 'totals_to_sql', column window_end: expected a time between the years 1 and 9999.*"
+        r"got 10000-01-01 00:00:00.000000Z\. .*least\(window_end, .*floodmark restart totals_to_sql. The row: .*\"key\"",
+    ):
+        deliver(route(url), lake, until_caught_up=True)
+    assert totals(sql) == {"a": 10, "b": 2}
 
 
 def test_a_position_that_another_process_has_moved_is_not_overwritten(lake: Lake, url: str, sql: Sql) -> None:

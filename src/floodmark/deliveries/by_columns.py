@@ -6,18 +6,15 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from floodmark.deliveries.dates import has_dates
 from floodmark.deliveries.documents import document
 from floodmark.semantics.encoding.identity import identities, identity
 
 _INSTANT = pa.timestamp("us", tz="UTC")
-_YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Microseconds since 1970 between which Python has dates."""
 _NO_FRACTION = ".000000"
 
 
@@ -50,7 +47,7 @@ def identities_of(columns: Iterable[pa.Array]) -> list[bytes]:
 def _identities(column: pa.Array) -> list[bytes]:
     if column.null_count:
         return [identity((value,)) for value in column.to_pylist()]
-    if column.type == _INSTANT and _has_dates(column):
+    if column.type == _INSTANT and has_dates(column):
         return [f"T{len(text)}:{text}".encode() for text in map(str, column.cast(pa.int64()).to_pylist())]
     return identities(column.to_pylist())
 
@@ -76,16 +73,10 @@ def _number(value: float) -> str:
 
 def _instants(column: pa.Array) -> list[str]:
     """Points in time, without a fraction where it is zero."""
-    if not _has_dates(column):
+    if not has_dates(column):
         return _one_by_one(column)
     texts: list[str] = np.datetime_as_string(column.cast(pa.int64()).to_numpy().astype("datetime64[us]")).tolist()
     return [f'"{text.removesuffix(_NO_FRACTION)}Z"' for text in texts]
-
-
-def _has_dates(column: pa.Array) -> bool:
-    """Whether Python has all points in time of a column as dates."""
-    bounds: Any = pc.min_max(column.cast(pa.int64())).as_py()
-    return not len(column) or (bounds["min"] >= _YEAR_1 and bounds["max"] < _YEAR_10000)
 
 
 def _one_by_one(column: pa.Array) -> list[str]:

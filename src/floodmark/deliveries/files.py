@@ -20,6 +20,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError
+from floodmark.deliveries import claims
 from floodmark.deliveries.documents import document, plain
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.lake.folder import storage
@@ -98,10 +99,14 @@ class FilesSink(Sink):
         """
         self._lake = lake
         path = f"{self.settings.folder}/{MANIFEST}"
+        claim = self._manifest(0, Delivered(name=self.route.output.table, lake=lake))
         with self._reaching():
-            if storage.read(path) is None:
+            content = storage.read(path)
+            if content is None:
                 self._remove(lambda _: False)  # refuses before there is a manifest, which others would meet
-                storage.create(path, self._manifest(0, Delivered(name=self.route.output.table, lake=lake)))
+                storage.create(path, claim)
+            elif content != claim and self._may_replace(json.loads(content)):
+                storage.write(path, claim)
 
     def position(self) -> Delivered | None:
         """As the manifest says. Files that do not count are removed: a delivery that was killed has left them, and the next one may have other changes.
@@ -155,6 +160,12 @@ class FilesSink(Sink):
     def _manifest(self, first: int, position: Delivered) -> bytes:
         about = {"first": first, "number": position.number, _DIVIDED: self._columns, _OWNER: self._owner}
         return json.dumps({**about, "position": asdict(position)}).encode()
+
+    def _may_replace(self, manifest: Mapping[str, Any]) -> bool:
+        """Whether a manifest is a claim without a delivery behind it that is this delivery's, or nobody's any more."""
+        owner = manifest.get(_OWNER, self._owner)
+        is_claim = manifest.get("number", 0) < 0 and tuple(manifest.get(_DIVIDED, ())) == self._columns
+        return is_claim and (owner == self._owner or claims.is_left(owner["lake"], owner["delivery"]))
 
     @property
     def _owner(self) -> dict[str, str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from floodmark.core.errors import ConnectorError, shown
 from floodmark.core.sql import literal, quoted
 from floodmark.deliveries.by_columns import identities_of, objects_of, texts_of
+from floodmark.deliveries.dates import first_beyond, shown_row
 from floodmark.deliveries.sink import Change, Documents
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.values.schema import BOUNDED, MARKER, ROW
@@ -214,27 +217,30 @@ class Selection:
         keys = self.route.keys
         with self._selected(self.query) as selected:
             for batch in selected.to_arrow_reader(_ROWS):
-                rows = zip(self._lasting(batch), batch.to_pylist(maps_as_pydicts="strict"), strict=True)
-                yield [
-                    Change(
-                        key,
-                        {name: row[name] for name in names} if row[HAS] else None,
-                        {name: row[name] for name in keys},
-                        self.at,
-                    )
-                    for key, row in rows
-                ]
+                with self._with_dates(batch):
+                    rows = zip(self._lasting(batch), batch.to_pylist(maps_as_pydicts="strict"), strict=True)
+                    changes = [
+                        Change(
+                            key,
+                            {name: row[name] for name in names} if row[HAS] else None,
+                            {name: row[name] for name in keys},
+                            self.at,
+                        )
+                        for key, row in rows
+                    ]
+                yield changes
 
     def documents(self) -> Iterator[Documents]:
         """The changes as JSON documents, some thousand at a time."""
         names, keys = self.route.output.schema.names, self.route.keys
         with self._selected(self.query) as selected:
             for batch in selected.to_arrow_reader(_ROWS):
-                texts = {name: texts_of(batch[name]) for name in names}
-                if keys:
-                    named = objects_of(keys, [texts[name] for name in keys])
-                else:
-                    named = [*map(str.encode, self._lasting(batch))]
+                with self._with_dates(batch):
+                    texts = {name: texts_of(batch[name]) for name in names}
+                    if keys:
+                        named = objects_of(keys, [texts[name] for name in keys])
+                    else:
+                        named = [*map(str.encode, self._lasting(batch))]
                 rows = zip(objects_of(names, [*texts.values()]), batch[HAS].to_pylist(), strict=True)
                 yield Documents(named, [row if is_there else None for row, is_there in rows])
 
@@ -255,6 +261,29 @@ class Selection:
         """The lasting names of results."""
         named = identities_of(batch[name] for name in self.route.keys or (*_KEY, _NUMBER))
         return [hashlib.blake2b(key, digest_size=_KEY_BYTES).hexdigest() for key in named]
+
+    @contextmanager
+    def _with_dates(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Values in Arrow become those of Python.
+
+        Raises:
+            ConnectorError: DELIVERY-028, a time that Python has no date for.
+        """
+        try:
+            yield
+        except OverflowError as error:
+            beyond = first_beyond(batch)
+            if beyond is None:
+                raise
+            row, column, text = beyond
+            where = f"delivery '{self.route.name}', column {column}"
+            whole = {name: value for name, value in shown_row(batch, row).items() if name != HAS}
+            fix = (
+                "The results stay in the lake. Filter such results out in the operator, or bound the time there: "
+                f"least({column}, timestamp'9999-12-31'); then floodmark restart {self.route.name}. The row: {shown(json.dumps(whole, default=str))}."
+            )
+            expected = "a time between the years 1 and 9999, as other programs have them"
+            raise ConnectorError(where, expected, text, fix, code="DELIVERY-028") from error
 
     @contextmanager
     def _selected(self, query: str) -> Iterator[duckdb.DuckDBPyRelation]:

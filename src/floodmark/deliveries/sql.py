@@ -19,6 +19,7 @@ from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError, shown
 from floodmark.core.types import Type
 from floodmark.core.types import parse as parse_type
+from floodmark.deliveries import claims
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.deliveries.sql_columns import column_type, fits, plain_of
 from floodmark.lake.stream.delivered import Delivered
@@ -89,16 +90,24 @@ class SqlSink(Sink):
 
         Raises:
             ConnectorError: DELIVERY-024, another delivery fills it; DELIVERY-004, it is another table, or has columns of other types.
+            LifecycleError: LIFECYCLE-241, another lake delivers under this name, into whatever table.
         """
         assert self._table is not None
         with self._translating():
             with self._transaction() as connection:  # a table that is refused leaves no claim
+                self._check_lake(connection, lake)
                 self._check_owner(connection, self._table)
                 self._lacking(connection, self._table)
             with self._transaction() as connection:
                 positions, _ = self._declared(connection.dialect.name)
                 if connection.dialect.name != "sqlite":  # whose transactions are one after the other
                     connection.execute(_turn(positions, connection.dialect.name))
+                self._check_lake(connection, lake)
+                for left in self._left_claims(
+                    connection, self._table
+                ):  # one that has begun meanwhile stays, and is refused below
+                    claim = positions.c.delivery == left, positions.c.number < 0
+                    connection.execute(sa.delete(positions).where(*claim))
                 self._check_owner(connection, self._table)
                 self._note_claim(connection, self._table, lake)
             with self._transaction() as connection:  # before the table is altered, which MariaDB commits at once
@@ -178,12 +187,15 @@ class SqlSink(Sink):
         """Note the table of the next delivery: others look there."""
         positions, _ = self._declared(connection.dialect.name)
         row, full = self._row(connection), _full_name(connection, table)
-        if row is not None and _into(json.loads(row.position)) in {None, full}:
+        noted = {} if row is None else json.loads(row.position)
+        if row is not None and _into(noted) in {None, full} and noted.get("lake", lake) == lake:
             return
         row = self._row(connection, locked=True)
-        claim = Delivered(name=self.route.output.table, lake=lake)
+        claim = self._noted(connection, Delivered(name=self.route.output.table, lake=lake))
         if row is None:
-            connection.execute(sa.insert(positions).values(delivery=self.route.name, **self._noted(connection, claim)))
+            connection.execute(sa.insert(positions).values(delivery=self.route.name, **claim))
+        elif row.number < 0:
+            connection.execute(sa.update(positions).where(positions.c.delivery == self.route.name).values(**claim))
         else:
             content = json.dumps({**json.loads(row.position), _COLUMNS: dict.fromkeys(self._types, full)})
             connection.execute(
@@ -204,11 +216,8 @@ class SqlSink(Sink):
             ConnectorError: DELIVERY-024.
         """
         positions, _ = self._declared(connection.dialect.name)
-        named = str.casefold if _ignores_case(connection) else str
-        full = _full_name(connection, table)
-        for name, content in connection.execute(sa.select(positions.c.delivery, positions.c.position)):
-            into = _into(json.loads(content))
-            if name != self.route.name and into is not None and named(into) == named(full):
+        for name, is_left in self._others(connection, table):
+            if not is_left:
                 fix = (
                     "Give each delivery a table of its own: ToSql(..., table=...). If the other one is gone: "
                     f"DELETE FROM {positions.fullname} WHERE delivery = '{name}'"
@@ -216,6 +225,40 @@ class SqlSink(Sink):
                 where = f"delivery '{self.route.name}', table {table.fullname}"
                 got = f"that of delivery '{name}'"
                 raise ConnectorError(where, "a table of its own", got, fix, code="DELIVERY-024")
+
+    def _left_claims(self, connection: Connection, table: sa.Table) -> list[str]:
+        """Other deliveries that have claimed a table, have delivered nothing, and are at work no more."""
+        return [name for name, is_left in self._others(connection, table) if is_left]
+
+    def _others(self, connection: Connection, table: sa.Table) -> Iterator[tuple[str, bool]]:
+        """Other deliveries into a table, each with whether it is a claim that is left."""
+        positions, _ = self._declared(connection.dialect.name)
+        named = str.casefold if _ignores_case(connection) else str
+        full = _full_name(connection, table)
+        asked = sa.select(positions.c.delivery, positions.c.number, positions.c.position)
+        for name, number, content in connection.execute(asked).all():
+            into = _into(noted := json.loads(content))
+            if name != self.route.name and into is not None and named(into) == named(full):
+                yield name, _is_left(name, number, noted)
+
+    def _check_lake(self, connection: Connection, lake: str) -> None:
+        """Refuse a position of another lake: each would go on where the other one is.
+
+        Raises:
+            LifecycleError: LIFECYCLE-241.
+        """
+        row = self._row(connection)
+        noted = {} if row is None else json.loads(row.position)
+        if noted.get("lake", "") in {"", lake} or _is_left(self.route.name, row.number, noted):
+            return
+        fix = (
+            "Give this delivery a name of its own, deliver=[ToSql(..., name=...)], and a table of its own. If this lake is the other one, moved, or the "
+            f"other one is gone: DELETE FROM {POSITIONS} WHERE delivery = '{self.route.name}', which delivers all anew."
+        )
+        where, into = f"delivery '{self.route.name}'", _into(noted)
+        got = f"lake {noted['lake']}{f', into table {into}' if into else ''}"
+        expected = f"a position of lake {lake} in {POSITIONS}"
+        raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-241")
 
     def _row(self, connection: Connection, *, locked: bool = False) -> Any:
         positions, _ = self._declared(connection.dialect.name)
@@ -421,6 +464,11 @@ def _turn(positions: sa.Table, dialect: str) -> Any:
         return mysql.insert(positions).values(values).on_duplicate_key_update(delivered_at=at)
     made = postgresql.insert(positions).values(values)
     return made.on_conflict_do_update(index_elements=["delivery"], set_={"delivered_at": at})
+
+
+def _is_left(delivery: str, number: int, noted: Mapping[str, Any]) -> bool:
+    """Whether what is noted of a delivery is a claim without a delivery behind it, and nobody's any more."""
+    return number < 0 and bool(noted.get("lake")) and claims.is_left(noted["lake"], delivery)
 
 
 def _now() -> datetime:
