@@ -103,15 +103,19 @@ class Messages:
         """How a row of the quarantine is read again."""
         return '{"format": "json"}' if self.form == "json" else _READER
 
-    def entries(self, messages: Sequence[Message]) -> Iterator[Entry]:
-        """The records of messages, those of JSON together, as far as each has a text."""
+    def entries(self, messages: Sequence[Message], values: Sequence[bytes | str | None]) -> Iterator[Entry]:
+        """The records of messages, those of JSON together, as far as each has a text.
+
+        Args:
+            messages: consecutive ones.
+            values: of the messages.
+        """
         if self.form != "json":
             for message in messages:
                 yield from self.records(message)
             return
-        texts = [message.value() for message in messages] if self._plain else [None]
-        if all(isinstance(text, bytes) for text in texts):
-            yield JsonTexts([message.offset() or 0 for message in messages], cast("list[bytes]", texts))
+        if self._plain and set(map(type, values)) == {bytes}:
+            yield JsonTexts([message.offset() or 0 for message in messages], cast("Sequence[bytes]", values))
             return
         for has_text, records in groupby(map(self.record, messages), _has_text):
             if has_text:

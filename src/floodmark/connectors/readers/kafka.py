@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from floodmark.connectors.messages.debezium import Reached
@@ -325,8 +326,9 @@ class _Range:
             raise Gone(why)
         with consumer_of(self.reader.settings) as (consumer, seen):
             for messages in self._messages(consumer, seen):
-                self._digest.update(b"".join([message.value() or b"" for message in messages]))
-                yield from self.read.entries(messages)
+                values = [message.value() for message in messages]
+                self._digest.update(b"".join([value or b"" for value in values]))
+                yield from self.read.entries(messages, values)
 
     @property
     def position(self) -> str:
@@ -347,7 +349,9 @@ class _Range:
             if within:
                 yield within
                 left = self.last - (within[-1].offset() or 0)
-                size = sum(len(message.value() or b"") for message in within) // len(within)
+                size = sum(len(message.value() or b"") for message in within[:_FIRST_MESSAGES]) // min(
+                    len(within), _FIRST_MESSAGES
+                )
                 most = max(1, min(_MOST_MESSAGES, _BYTES // max(1, size), 8 * most))
             if is_over:
                 return
@@ -364,6 +368,8 @@ class _Range:
             Moved: as ``records``.
             ConnectorError: CONNECTOR-234.
         """
+        if messages and not any(map(methodcaller("error"), messages)) and (messages[-1].offset() or 0) < self.last:
+            return messages, False
         within: list[Message] = []
         for message in messages:
             error: KafkaError | None = message.error()
