@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source
 from floodmark.connectors.judging import json_columns
 from floodmark.connectors.judging.validation import Broken, Rules
-from floodmark.connectors.unit import Entry, JsonTexts
+from floodmark.connectors.unit import Entry, JsonTexts, Record, Unreadable, together
 
 NOW = 1_700_000_000_000
 
@@ -303,3 +303,18 @@ def test_one_broken_text_among_many_takes_only_its_neighbours_along(monkeypatch:
     assert [row.position for batch in batches for row in batch.broken] == [2_500]
     totals = pa.Table.from_batches([batch.rows for batch in batches])["total"].to_pylist()
     assert totals == [number for number in range(5_000) if number != 2_500]
+
+
+def test_what_stands_between_texts_keeps_its_place_also_before_an_error() -> None:
+    def records() -> Iterator[Record]:
+        yield Record(1, b"1", b"1")
+        yield Record(2, b"2", b"2")
+        yield Record(3, b"3", None, "no text")
+        yield Record(4, b"4", b"4")
+        raise Unreadable
+
+    entries = together(records())
+    read = [next(entries), next(entries), next(entries)]
+    assert read == [JsonTexts([1, 2], [b"1", b"2"]), Record(3, b"3", None, "no text"), JsonTexts([4], [b"4"])]
+    with pytest.raises(Unreadable):
+        next(entries)

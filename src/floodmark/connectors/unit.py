@@ -16,6 +16,9 @@ from floodmark.core.errors import ConnectorError
 from floodmark.lake.logs.landed import LandedUnits
 from floodmark.lake.table.commits import Landed
 
+TOGETHER_ROWS, TOGETHER_BYTES = 16_384, 4 << 20
+"""Most rows that are checked together, and bytes from which on no further row is added to them."""
+
 Form = Literal["json", "text", "python"]
 """Form of a record's value: JSON, a dictionary of texts, a dictionary of typed values."""
 
@@ -107,6 +110,29 @@ class JsonTexts(NamedTuple):
 
 Entry = Record | Columns | JsonTexts
 """What a unit's content is read as: a row, or consecutive rows that can be checked together."""
+
+
+def together(records: Iterable[Record]) -> Iterator[Entry]:
+    """Records of JSON, those that are texts to be checked as they stand together, some thousand at a time. An error of ``records`` comes behind all records before it."""
+    positions, texts, size = list[int](), list[bytes](), 0
+    try:
+        for record in records:
+            is_text = record.value is record.raw and not record.reason and record.stored is None
+            if texts and (not is_text or len(texts) >= TOGETHER_ROWS or size >= TOGETHER_BYTES):
+                yield JsonTexts(positions, texts)
+                positions, texts, size = [], [], 0
+            if is_text:
+                positions.append(record.position)
+                texts.append(record.raw)
+                size += len(record.raw)
+            else:
+                yield record
+    except Exception:
+        if texts:
+            yield JsonTexts(positions, texts)
+        raise
+    if texts:
+        yield JsonTexts(positions, texts)
 
 
 def of_last_commit(landed: Mapping[str, Landed]) -> Mapping[str, Landed]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from floodmark.connectors.judging import columnar, json_columns
 from floodmark.connectors.judging.strictness import check_of
 from floodmark.connectors.judging.unknown import columns_left_out, fields_left_out, of_texts_left_out
-from floodmark.connectors.unit import Columns, Entry, Form, JsonTexts, Record
+from floodmark.connectors.unit import TOGETHER_BYTES, TOGETHER_ROWS, Columns, Entry, Form, JsonTexts, Record
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.lake.table.left_out import LeftOut
@@ -30,8 +30,6 @@ from floodmark.spec.rows.source import FromColumn, Source
 from floodmark.spec.values.annotations import rescued_text
 from floodmark.spec.values.schema import Schema
 
-BATCH_ROWS, BATCH_BYTES = 16_384, 4 << 20
-"""Most rows of a batch, and bytes from which on a batch has no further row."""
 _PIECE_ROWS = 1_024
 """Rows that are checked one by one where one of them is broken."""
 EVENT, ASKED, CHANGE = "_event", "_asked", "_change"
@@ -221,7 +219,7 @@ class _Checker:
                     self._break(record, explain(error))
                 except Exception as error:  # noqa: BLE001 - a validator of the user's; the row waits until it is mended
                     self._break(record, f"the contract's validator failed: {type(error).__name__}: {error}")
-            if len(accepted) >= BATCH_ROWS or size >= BATCH_BYTES:
+            if len(accepted) >= TOGETHER_ROWS or size >= TOGETHER_BYTES:
                 yield self._flush()
                 size = 0
 

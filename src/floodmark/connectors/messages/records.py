@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic import ValidationError
@@ -17,7 +16,7 @@ from floodmark.connectors.judging.validation import explain
 from floodmark.connectors.messages.debezium import Reached, Repeated, rows_of
 from floodmark.connectors.messages.decoding import decoder
 from floodmark.connectors.messages.registry import headed
-from floodmark.connectors.unit import Decode, Entry, Form, JsonTexts, Record, Undecodable
+from floodmark.connectors.unit import Decode, Entry, Form, JsonTexts, Record, Undecodable, together
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.kafka import Kafka
@@ -117,12 +116,7 @@ class Messages:
         if self._plain and set(map(type, values)) == {bytes}:
             yield JsonTexts([message.offset() or 0 for message in messages], cast("Sequence[bytes]", values))
             return
-        for has_text, records in groupby(map(self.record, messages), _has_text):
-            if has_text:
-                positions, raws = zip(*((record.position, record.raw) for record in records), strict=True)
-                yield JsonTexts(positions, raws)
-            else:
-                yield from records
+        yield from together(map(self.record, messages))
 
     def records(self, message: Message) -> Iterator[Record]:
         """The records of a message: one; of a change in the place of the table's row, none, one, or the old and the new row."""
@@ -254,11 +248,6 @@ class Messages:
             _DELETED: False,
         }
         return {name: content for name, content in fields.items() if name in self.added}
-
-
-def _has_text(record: Record) -> bool:
-    """Whether a record is a text of JSON that is checked as it stands."""
-    return not record.reason and record.stored is None and record.value is record.raw
 
 
 def store(message: Message, row: Mapping[str, Any] | None, number: int | None = None, *, repeats: str = "") -> bytes:

@@ -21,7 +21,7 @@ from floodmark.connectors.formats.documents import json_records
 from floodmark.connectors.formats.tabular import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.formats.text import Lines, text_records
 from floodmark.connectors.messages.debezium import file_records
-from floodmark.connectors.unit import NOWHERE, Entry, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled
+from floodmark.connectors.unit import NOWHERE, Entry, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled, together
 from floodmark.core.errors import ConnectorError, SetupError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits
@@ -295,7 +295,7 @@ class _File:
                 yield from file_records(json_records(lines), envelope)
             elif form == "json":
                 self.replay = json.dumps({"format": "json"})
-                yield from json_records(lines)
+                yield from together(json_records(lines))
             elif form in {"text", "logfmt"}:
                 read = Lines(cells=self._cells(), pattern=self.reader.settings.pattern, where=self._where())
                 read.check()

@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from floodmark.connectors.messages.debezium import Reached
 from floodmark.connectors.messages.records import Messages
 from floodmark.connectors.readers.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
-from floodmark.connectors.unit import NOWHERE, Entry, Form, Gone, Moved, Pending, Reader, Record, Unit
+from floodmark.connectors.unit import (
+    NOWHERE,
+    TOGETHER_BYTES,
+    TOGETHER_ROWS,
+    Entry,
+    Form,
+    Gone,
+    Moved,
+    Pending,
+    Reader,
+    Record,
+    Unit,
+)
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits
 from floodmark.core.time import parse_instant
@@ -30,8 +42,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
-_FIRST_MESSAGES, _MOST_MESSAGES, _BYTES = 100, 16_384, 4 << 20
-"""Messages that are taken over at once: first, and at most; and about how many bytes of them."""
+_FIRST_MESSAGES = 100
+"""Messages that are taken over at once, before their size is known."""
 _GONE = "gone "
 """Before the offsets in the name of a unit whose messages retention has removed."""
 
@@ -352,7 +364,7 @@ class _Range:
                 size = sum(len(message.value() or b"") for message in within[:_FIRST_MESSAGES]) // min(
                     len(within), _FIRST_MESSAGES
                 )
-                most = max(1, min(_MOST_MESSAGES, _BYTES // max(1, size), 8 * most))
+                most = max(1, min(TOGETHER_ROWS, TOGETHER_BYTES // max(1, size), 8 * most))
             if is_over:
                 return
             now = time.monotonic()
