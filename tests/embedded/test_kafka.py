@@ -145,6 +145,34 @@ def test_only_committed_messages_land_and_offsets_may_have_gaps(broker: Broker, 
     assert numbers(other) == [*range(30), 40, 41]
 
 
+def test_a_consumer_goes_on_with_the_next_range_of_its_partition_from_what_it_has_taken_of_that(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges of seven offsets of three partitions, with gaps where transactions were given up: seven messages may reach into the next range."""
+    topic, drawn, expected, assigned = broker.topic(3), random.Random(1), list[int](), list[brokers.Start]()
+    producer = broker.producer(**{"transactional.id": f"{topic}-writer"})
+    producer.init_transactions()
+    for first in range(0, 200, 5):
+        producer.begin_transaction()
+        for number in range(first, first + 5):
+            producer.produce(topic, message(number), partition=drawn.randrange(3))
+        producer.flush()
+        if drawn.random() < 0.6:
+            producer.commit_transaction()
+            expected += range(first, first + 5)
+        else:
+            producer.abort_transaction()
+    assign = brokers._assigned
+    monkeypatch.setattr(
+        brokers, "_assigned", lambda settings, start: (assigned.append(start), assign(settings, start))[1]
+    )
+    units = land(source(broker.servers, topic), tmp_path).units
+    assert numbers(tmp_path) == expected
+    assert 0 < len(assigned) < 2 * units / 3
+    ahead = [ahead for (_, of, _), ahead in brokers._ahead.items() if of == topic]
+    assert [(one.clients, one.wanted) for one in ahead] == [({}, frozenset())], "none fetches on behind the landing"
+
+
 def test_messages_that_retention_has_removed_are_counted(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic(1, segment_bytes=1_048_576, file_delete_delay_ms=0)
     broker.put(topic, [(0, message(0))])

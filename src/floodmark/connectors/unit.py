@@ -272,6 +272,13 @@ class Reader(ABC):
         """Open a unit, in a worker."""
         ...
 
+    def ahead(self, units: Sequence[Unit]) -> None:  # noqa: B027 - not all readers have something to fetch
+        """Begin to fetch what is opened next. Called in a process that opens several units one after the other, before each of them.
+
+        Args:
+            units: the next ones, in this order, the one that is opened now before them; none where no further one is.
+        """
+
     def again(self) -> Callable[[bytes], Sequence[Record]]:
         """(what ``Record.stored`` gave the quarantine) -> the rows that it is; of contents whose ``replay`` has the format ``reader``."""
         raise NotImplementedError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from floodmark.core.errors import SetupError
@@ -15,11 +16,13 @@ from floodmark.spec.values import secret
 from floodmark.spec.values.secret import Env, SecretFile
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
 ASK_SECONDS = 10.0
 """Longest wait for an answer about topics and offsets."""
+_QUEUED_MESSAGES, _QUEUED_KILOBYTES = 20_000, 32_768
+"""Messages that a consumer has at hand before it asks for further ones, and kilobytes that it has at most: what lies behind a range is mostly given up."""
 
 
 class Topic(NamedTuple):
@@ -62,7 +65,44 @@ class Seen:
             self.last = error.str()
 
 
-_idle: dict[tuple[int, str], list[tuple[Consumer, Seen]]] = defaultdict(list)
+@dataclass(slots=True)
+class Client:
+    """A consumer.
+
+    Args:
+        consumer: of the library.
+        seen: what it has said of its connections.
+        surplus: messages and errors that were taken from it behind a range.
+    """
+
+    consumer: Consumer
+    seen: Seen
+    surplus: list[Message] = field(default_factory=list)
+
+
+class Start(NamedTuple):
+    """Where a range begins."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What a reader has fetched ahead.
+
+    Args:
+        clients: that fetch already.
+        wanted: ranges that are read next: a client that comes to the beginning of one stays assigned.
+    """
+
+    clients: dict[Start, Client] = field(default_factory=dict)
+    wanted: frozenset[Start] = frozenset()
+
+
+_idle: dict[tuple[tuple[int, str], str], list[Client]] = defaultdict(list)
+"""By settings and topic: a consumer may take a second until it fetches of a topic that is new to it, a new one takes 10 ms."""
+_ahead: dict[tuple[tuple[int, str], str, str], _Ahead] = defaultdict(_Ahead)
 _admins: dict[tuple[int, str], tuple[AdminClient, Seen]] = {}
 _lock = threading.Lock()
 
@@ -115,26 +155,73 @@ def _of_consumer(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[st
         "enable.partition.eof": True,
         "isolation.level": settings.isolation,
     }
-    return {"fetch.wait.max.ms": 10} | client_config(settings, seen) | own
+    sizes = {"queued.min.messages": _QUEUED_MESSAGES, "queued.max.messages.kbytes": _QUEUED_KILOBYTES}
+    waits = {"fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}  # the latter once so many are at hand
+    return waits | sizes | client_config(settings, seen) | own
 
 
 @contextmanager
-def consumer_of(settings: Kafka) -> Iterator[tuple[Consumer, Seen]]:
-    """A consumer that nobody else uses. It is idle for the next range, as a connection costs more than a small range."""
-    kafka, key = library(), _of_process(settings)
-    with _lock:
-        idle = _idle[key].pop() if _idle[key] else None
-    if idle is None:
-        seen = Seen()
-        idle = kafka.Consumer(_of_consumer(settings, seen)), seen
+def client_at(settings: Kafka, source: str, start: Start, behind: int) -> Iterator[Client]:
+    """A consumer that fetches from the beginning of a range, and that nobody else uses.
+
+    Behind the block it goes on with what comes behind the range if the reader wants that next. Otherwise it is idle for the next range, as a connection
+    costs more than a small range.
+
+    Args:
+        settings: of the topic.
+        source: that reads.
+        start: of the range.
+        behind: offset behind the range.
+    """
+    ahead = _ahead[_of_process(settings), settings.topic, source]
+    client = ahead.clients.pop(start, None) or _assigned(settings, start)
     try:
-        yield idle
+        yield client
     except BaseException:
-        idle[0].close()
+        client.consumer.close()
         raise
-    idle[0].unassign()
+    following = Start(start.partition, behind)
+    if following in ahead.wanted and following not in ahead.clients:
+        ahead.clients[following] = client
+    else:
+        _release(settings, client)
+
+
+def fetch_ahead(settings: Kafka, source: str, starts: Sequence[Start], wanted: Collection[Start]) -> None:
+    """Let consumers fetch ranges that a source reads next, while it reads others.
+
+    Args:
+        settings: of the topic.
+        source: that reads.
+        starts: of ranges that are fetched from now on.
+        wanted: all that are read next; what was fetched of others is given up.
+    """
+    ahead = _ahead[_of_process(settings), settings.topic, source]
+    ahead.wanted = frozenset(wanted)
+    for start in ahead.clients.keys() - ahead.wanted:
+        _release(settings, ahead.clients.pop(start))
+    for start in starts:
+        if start not in ahead.clients:
+            ahead.clients[start] = _assigned(settings, start)
+
+
+def _assigned(settings: Kafka, start: Start) -> Client:
+    """A consumer that fetches from an offset on."""
+    kafka, key = library(), (_of_process(settings), settings.topic)
     with _lock:
-        _idle[key].append(idle)
+        client = _idle[key].pop() if _idle[key] else None
+    if client is None:
+        seen = Seen()
+        client = Client(kafka.Consumer(_of_consumer(settings, seen)), seen)
+    client.consumer.assign([kafka.TopicPartition(settings.topic, start.partition, start.offset)])
+    return client
+
+
+def _release(settings: Kafka, client: Client) -> None:
+    client.consumer.unassign()
+    client.surplus.clear()
+    with _lock:
+        _idle[_of_process(settings), settings.topic].append(client)
 
 
 def ask(admin: AdminClient, settings: Kafka, since: int | None = None) -> Topic:

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from floodmark.connectors.messages.debezium import Reached
 from floodmark.connectors.messages.records import Messages
-from floodmark.connectors.readers.brokers import ASK_SECONDS, Seen, Topic, admin_of, ask, consumer_of, library
+from floodmark.connectors.readers.brokers import (
+    ASK_SECONDS,
+    Client,
+    Start,
+    Topic,
+    admin_of,
+    ask,
+    client_at,
+    fetch_ahead,
+    library,
+)
 from floodmark.connectors.unit import (
     NOWHERE,
     TOGETHER_BYTES,
@@ -38,12 +48,14 @@ from floodmark.spec.rows.kafka import Kafka
 from floodmark.spec.rows.source import Source
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import KafkaError, Message
 
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
 _FIRST_MESSAGES = 100
 """Messages that are taken over at once, before their size is known."""
+_AHEAD = 4
+"""Units that are fetched while one is read."""
 _GONE = "gone "
 """Before the offsets in the name of a unit whose messages retention has removed."""
 
@@ -155,10 +167,26 @@ class KafkaReader(Reader):
 
     def open(self, unit: Unit) -> _Range:
         """The messages of a unit."""
-        partition, _, offsets = unit.name.removeprefix(f"{self.settings.topic}/").partition("/")
+        partition, offsets = self._parts(unit)
         first, last = (int(offset) for offset in offsets.removeprefix(_GONE).split("-"))
         behind = _Position.from_text(unit.position)
-        return _Range(self, int(partition), first, last, behind, gone=offsets.startswith(_GONE))
+        return _Range(self, partition, first, last, behind, gone=offsets.startswith(_GONE))
+
+    def ahead(self, units: Sequence[Unit]) -> None:
+        """As ``Reader``: the next range of each of some partitions; a partition that is being read goes on by itself."""
+        starts, wanted = dict[int, Start](), list[Start]()
+        for unit in units[: 1 + _AHEAD]:
+            partition, offsets = self._parts(unit)
+            if not offsets.startswith(_GONE):
+                start = Start(partition, int(offsets.partition("-")[0]))
+                starts.setdefault(partition, start)
+                wanted.append(start)
+        fetch_ahead(self.settings, self.source, [*starts.values()], wanted)
+
+    def _parts(self, unit: Unit) -> tuple[int, str]:
+        """The partition of a unit, and its offsets as its name has them."""
+        partition, _, offsets = unit.name.removeprefix(f"{self.settings.topic}/").partition("/")
+        return int(partition), offsets
 
     def again(self) -> Callable[[bytes], Sequence[Record]]:
         """As ``Reader``."""
@@ -336,8 +364,9 @@ class _Range:
             count = self.last - self.first + 1
             why = f"the offsets {self.first} to {self.last} were removed by the topic's retention before they landed: {count:,} of partition {self.partition}"
             raise Gone(why)
-        with consumer_of(self.reader.settings) as (consumer, seen):
-            for messages in self._messages(consumer, seen):
+        start = Start(self.partition, self.first)
+        with client_at(self.reader.settings, self.reader.source, start, self.last + 1) as client:
+            for messages in self._messages(client):
                 values = [message.value() for message in messages]
                 self._digest.update(b"".join([value or b"" for value in values]))
                 yield from self.read.entries(messages, values)
@@ -350,14 +379,13 @@ class _Range:
     def fingerprint(self) -> tuple[int, str]:
         return 0, self._digest.hexdigest()
 
-    def _messages(self, consumer: Consumer, seen: Seen) -> Iterator[list[Message]]:
+    def _messages(self, client: Client) -> Iterator[list[Message]]:
         """The messages of the range, those that are taken over at once together."""
-        kafka, settings = library(), self.reader.settings
-        consumer.assign([kafka.TopicPartition(settings.topic, self.partition, self.first)])
+        consumer, seen = client.consumer, client.seen
         heard, most, left = time.monotonic(), _FIRST_MESSAGES, self.last - self.first + 1
         while True:
-            messages = consumer.consume(min(most, left), _POLL_SECONDS)  # waits for all of them
-            within, is_over = self._within(messages)
+            messages = client.surplus or consumer.consume(min(most, left), _POLL_SECONDS)  # waits for all of them
+            within, is_over, client.surplus = self._within(messages)
             if within:
                 yield within
                 left = self.last - (within[-1].offset() or 0)
@@ -373,27 +401,28 @@ class _Range:
             elif now - heard > ASK_SECONDS:
                 self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
 
-    def _within(self, messages: list[Message]) -> tuple[list[Message], bool]:
-        """Of messages and errors those messages that are in the range, and whether nothing of the range comes behind them.
+    def _within(self, messages: list[Message]) -> tuple[list[Message], bool, list[Message]]:
+        """Of messages and errors those messages that are in the range, whether nothing of the range comes behind them, and what comes behind the range.
 
         Raises:
             Moved: as ``records``.
             ConnectorError: CONNECTOR-234.
         """
         if messages and not any(map(methodcaller("error"), messages)) and (messages[-1].offset() or 0) < self.last:
-            return messages, False
+            return messages, False, []
         within: list[Message] = []
-        for message in messages:
+        for number, message in enumerate(messages):
             error: KafkaError | None = message.error()
             if error is None:
                 left = self.last - (message.offset() or 0)
-                if left >= 0:
-                    within.append(message)
-                if left <= 0:
-                    return within, True
+                if left < 0:
+                    return within, True, messages[number:]
+                within.append(message)
+                if left == 0:
+                    return within, True, messages[number + 1 :]
             elif self._is_end(message, error):
-                return within, True
-        return within, False
+                return within, True, messages[number + 1 :]
+        return within, False, []
 
     def _is_end(self, message: Message, error: KafkaError) -> bool:
         """Whether an error says that the partition has no more messages; False for one that passes.

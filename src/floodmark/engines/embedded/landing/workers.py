@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from floodmark.engines.embedded.sail.session import Sail
 
 _READ_ROWS = 1 << 14
+_NEXT_UNITS = 8
+"""Units that a reader is told of before they are opened."""
 
 
 @dataclass(slots=True)
@@ -66,8 +68,12 @@ class EmbeddedWorkers:
 
         def parse(refused: Refused) -> Iterator[Blob]:
             rules = Rules(source, now, refused)
-            for index, unit in enumerate(units):
-                yield from blobs_of(index, reader, unit, rules)
+            try:
+                for index, unit in enumerate(units):
+                    reader.ahead(units[index : index + _NEXT_UNITS])
+                    yield from blobs_of(index, reader, unit, rules)
+            finally:
+                reader.ahead(())
 
         return self._judged(parse, source)
 
