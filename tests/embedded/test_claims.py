@@ -183,7 +183,10 @@ class _Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("kind", ["files", "sqlite"])
+@pytest.mark.parametrize(
+    "kind",
+    ["files", "sqlite", "redis", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("postgresql", "mariadb"))],
+)
 @pytest.mark.parametrize("becomes", ["moved", "renamed", "both"])
 def test_a_claim_without_a_delivery_behind_it_stops_nobody_once_its_process_is_gone(
     lakes: tuple[Lake, Lake],

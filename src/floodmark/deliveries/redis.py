@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError, SetupError
+from floodmark.deliveries import claims
 from floodmark.deliveries.documents import document
 from floodmark.deliveries.leftover import Leftover
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
@@ -64,7 +65,7 @@ class RedisSink(Sink):
             (owner,) = self._ask(("GET", self._owner))
             if owner is None and next(self._there(), None) is not None:
                 raise self._not_own("keys that begin so and that floodmark has not written")
-            if owner is not None and owner.decode() != self.route.name:
+            if owner is not None and owner.decode() != self.route.name and not self._is_left(owner.decode()):
                 raise self._not_own(f"those of delivery '{owner.decode()}'")
 
     def claim(self, lake: str) -> None:
@@ -73,15 +74,29 @@ class RedisSink(Sink):
         Raises:
             ConnectorError: DELIVERY-004, another delivery has it.
         """
-        del lake  # of two lakes that deliver under one name, the position is watched
         with self._translating():
-            self._ask(("SET", self._owner, self.route.name, "NX"))
+            self._ask(("SET", self._owner, self.route.name, "NX"), ("WATCH", self._owner))
+            (owner,) = self._ask(("GET", self._owner))
+            if owner is not None and owner.decode() != self.route.name and self._is_left(owner.decode()):
+                self._ask(("MULTI",), ("SET", self._owner, self.route.name), ("EXEC",))
+            self._ask(("UNWATCH",))
             (owner,) = self._ask(("GET", self._owner))
             if owner is None:
                 msg = f"{self._where}: {self._owner} was removed"
                 raise Altered(msg)
             if owner.decode() != self.route.name:
                 raise self._not_own(f"those of delivery '{owner.decode()}'")
+            self._ask(
+                ("SET", self._claimed_by, lake)
+            )  # of two lakes that deliver under one name, the position is watched
+
+    def _is_left(self, owner: str) -> bool:
+        """Whether another delivery has claimed the prefix, has delivered nothing there, and is at work no more."""
+        position, lake = self._ask(("GET", f"{_OWN}{owner}"), ("GET", self._claimed_by))
+        has_delivered = position is not None and json.loads(position)["prefix"] == self._prefix
+        if lake is None or has_delivered or next(self._there(), None) is not None:
+            return False
+        return claims.is_left(lake.decode(), owner)
 
     def position(self) -> Delivered | None:
         """As the server says; that of another prefix is one without a table."""
@@ -177,6 +192,11 @@ class RedisSink(Sink):
     @property
     def _owner(self) -> str:
         return f"{_OWN}prefix:{self._prefix}"
+
+    @property
+    def _claimed_by(self) -> str:
+        """Where the lake of the delivery that has claimed the prefix is noted."""
+        return f"{_OWN}lake:{self._prefix}"
 
     @property
     def _where(self) -> str:
