@@ -282,6 +282,7 @@ def test_contracts_that_arrow_cannot_check_are_checked_row_by_row(contract: type
         {},
         {"at": '"2023-01-31T01:02:03.5Z"', "seen": '"2023-01-31 01:02:03"'},
         {"at": '"2023-01-31T01:02:03+02:00"', "sensor": '"\u00fc\\ud83d\\ude00"', "more": '{"a": [1, {}]}'},
+        {"sensor": f'"{"long " * 2_000}"'},
         {"kind": '"b"', "level": "2", "n": "9223372036854775807", "total": "-1", "seen": "1690000000000"},
     ],
 )

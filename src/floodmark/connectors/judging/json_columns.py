@@ -28,7 +28,8 @@ _LOOKED_AT = 16
 _DEEP = 150
 """Brackets in a text; pydantic reads up to 200 levels."""
 _LONG = 4_000
-"""Length of a text; pydantic reads whole numbers of up to 4,300 digits."""
+"""Digits in a text; pydantic reads whole numbers of up to 4,300."""
+_NO_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
 _NOT_FINITE = re.compile(rb"[:,\[\s]-?(?:NaN|Inf)")
 _LEAST, _BEHIND = 10**12, 10**13
 """Whole numbers that are read as milliseconds, whatever else a number may say."""
@@ -73,7 +74,7 @@ def _lines(texts: Sequence[bytes]) -> bytes | None:
         return None
     if not lines.count(b"\n") == lines.count(b"}\n{") == len(texts) - 1:
         return None
-    if b"\0" in lines or max(map(len, texts)) > _LONG:
+    if b"\0" in lines or any(len(text) > _LONG and len(text.translate(None, _NO_DIGITS)) > _LONG for text in texts):
         return None
     brackets = lines.count(b"[") + lines.count(b"{")
     if brackets > len(texts) + _DEEP and max(text.count(b"[") + text.count(b"{") for text in texts) > _DEEP:
