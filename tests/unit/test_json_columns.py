@@ -54,6 +54,27 @@ class Stripped(Contract, str_strip_whitespace=True):
     sensor: str
 
 
+class Sent(Contract):
+    """A message, with fields that are added to it."""
+
+    at: EventTime = Field(alias="_timestamp")
+    sensor: str
+    partition: int = Field(alias="_partition", ge=0)
+    offset: float = Field(alias="_offset")
+    key: str | None = Field(default=None, alias="_key")
+    gone: bool = Field(default=False, alias="_deleted")
+
+
+class Odd(Contract):
+    """A message whose added fields have other types."""
+
+    at: EventTime
+    partition: str = Field(alias="_partition")
+    offset: dt.datetime | None = Field(alias="_offset")
+    key: dt.date | None = Field(alias="_key")
+    gone: float = Field(alias="_deleted")
+
+
 def source(contract: type[Contract]) -> Source:
     return Source("readings", contract=contract, connector=Rows([]), watermark=BoundedOutOfOrderness("1 minute"))
 
@@ -255,6 +276,46 @@ BROKEN = st.sampled_from(
 @example([text(kind=""), text()])
 def test_texts_are_judged_together_as_each_by_itself(texts: list[bytes]) -> None:
     check_same(texts)
+
+
+@pytest.mark.parametrize("contract", [Sent, Odd])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [
+                    b'{"sensor": "a"}',
+                    b'{"at": 1690000000000, "sensor": "b", "_partition": 7, "_x": 1}',
+                    b"{}",
+                    b"[]",
+                    b"{} ",
+                ]
+            ),
+            st.integers(0, 9),
+            st.sampled_from([1_690_000_000_000, 1_690_000_000, None]),
+            st.none() | st.sampled_from(["", "k", "2023-01-31", "NaN", "\ufffd"]),
+        ),
+        max_size=4,
+    )
+)
+def test_fields_that_are_added_are_judged_as_those_of_the_text(
+    contract: type[Contract], drawn: list[tuple[bytes, int, int | None, str | None]]
+) -> None:
+    added = {
+        "_partition": [partition for _, partition, _, _ in drawn],
+        "_offset": [*range(len(drawn))],
+        "_timestamp": [at for _, _, at, _ in drawn],
+        "_key": [key for _, _, _, key in drawn],
+        "_deleted": [False] * len(drawn),
+    }
+    together = JsonTexts(range(len(drawn)), [text for text, *_ in drawn], added)
+    assert judged([together], contract) == judged(together.records(), contract)
+    assert judged(together.pieces(2), contract) == judged(together.records(), contract)
+
+
+def test_good_texts_with_fields_that_are_added_are_judged_by_columns() -> None:
+    added = {"_timestamp": [1_690_000_000_000], "_partition": [1], "_offset": [2], "_key": [None], "_deleted": [False]}
+    assert json_columns.rows_of(Sent, [b'{"sensor": "a"}'], added) is not None
 
 
 @given(FINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,10 +90,12 @@ class JsonTexts(NamedTuple):
     Args:
         positions: of the rows in their unit.
         texts: of the rows.
+        added: further field -> its value for each row, which wins over a field of that name in the text.
     """
 
     positions: Sequence[int]
     texts: Sequence[bytes]
+    added: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
     def position_of(self, index: int) -> int:
         """Position in the unit of a row by its index."""
@@ -100,12 +103,28 @@ class JsonTexts(NamedTuple):
 
     def records(self) -> Iterator[Record]:
         """The rows one by one."""
-        return (Record(at, text, text) for at, text in zip(self.positions, self.texts, strict=True))
+        rows = zip(self.positions, self.texts, strict=True)
+        if not self.added:
+            return (Record(at, text, text) for at, text in rows)
+        fields = (dict(zip(self.added, values, strict=True)) for values in zip(*self.added.values(), strict=True))
+        return (extended(at, text, own) for (at, text), own in zip(rows, fields, strict=True))
 
     def pieces(self, rows: int) -> Iterator[JsonTexts]:
         """The same in pieces of so many rows."""
         for first in range(0, len(self.texts), rows):
-            yield JsonTexts(self.positions[first : first + rows], self.texts[first : first + rows])
+            part = slice(first, first + rows)
+            added = {name: values[part] for name, values in self.added.items()}
+            yield JsonTexts(self.positions[part], self.texts[part], added)
+
+
+def extended(position: int, text: bytes, fields: Mapping[str, Any]) -> Record:
+    """An object of JSON with further fields, which are behind its own, so that they win over fields of the same name."""
+    body = text.rstrip()
+    if not (body.startswith(b"{") and body.endswith(b"}")):
+        return Record(position, text, None, "expected a JSON object")
+    comma = b"," if body[1:-1].strip() else b""
+    whole = body[:-1] + comma + json.dumps(fields).encode()[1:]
+    return Record(position, whole, whole)
 
 
 Entry = Record | Columns | JsonTexts

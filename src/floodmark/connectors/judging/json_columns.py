@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import annotated_types
@@ -21,6 +22,7 @@ from floodmark.connectors.judging import columnar
 from floodmark.connectors.judging.columnar import Check
 from floodmark.spec.rows.contract import Contract, inputs_of, rescued_field, takes_unknown
 
+NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 _SETTINGS = {"frozen", "title", "extra"}
 """Settings of a contract that change no value."""
 _LOOKED_AT = 16
@@ -36,15 +38,25 @@ _LEAST, _BEHIND = 10**12, 10**13
 _TIME = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _WITH_OFFSET, _WITHOUT_OFFSET = _TIME + r"(Z|[+-][0-9]{2}:[0-9]{2})$", _TIME + "$"
 _DAY = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
+_PYTHON: Mapping[str, set[type]] = {"int64": {int}, "double": {int, float}, "bool": {bool}, "string": {str}}
+"""Type in which Arrow reads a field of JSON -> types of values that JSON writes so."""
 _INSTANT, _EXACT = pa.timestamp("us", tz="UTC"), 1 << 53
 
 
-def rows_of(contract: type[Contract], texts: Sequence[bytes]) -> pa.RecordBatch | None:
-    """The texts as rows of the contract if each is one that keeps the contract; None if they have to be checked one by one."""
+def rows_of(
+    contract: type[Contract], texts: Sequence[bytes], added: Mapping[str, Sequence[Any]] = NOTHING
+) -> pa.RecordBatch | None:
+    """The texts as rows of the contract if each is one that keeps the contract; None if they have to be checked one by one.
+
+    Args:
+        contract: of the rows.
+        texts: of the rows.
+        added: as of ``JsonTexts``.
+    """
     checks = _checks(contract)
     if checks is None or not texts or (lines := _lines(texts)) is None:
         return None
-    wanted = _schema(checks, texts)
+    wanted = _schema({name: check for name, check in checks.items() if name not in added}, texts)
     try:
         table = json.read_json(
             pa.BufferReader(lines),
@@ -57,7 +69,9 @@ def rows_of(contract: type[Contract], texts: Sequence[bytes]) -> pa.RecordBatch 
         return None
     columns = []
     for check in checks.values():
-        column = _converted(check, table[check.column_name].combine_chunks())
+        values = added.get(check.column_name)
+        read = table[check.column_name].combine_chunks() if values is None else _array(check, values)
+        column = None if read is None else _converted(check, read)
         if column is None or (column.null_count and check.name in _without_default(contract)):
             return None
         columns.append(column)
@@ -99,15 +113,24 @@ def _schema(checks: Mapping[str, Check], texts: Sequence[bytes]) -> pa.Schema:
             break
     fields = []
     for name, check in checks.items():
-        kind = check.type.arrow
-        if pa.types.is_date(kind):
-            kind = pa.string()
-        elif pa.types.is_timestamp(kind):
-            values = (row.get(name) for row in rows if isinstance(row, dict))
-            first = next((value for value in values if value is not None), None)
-            kind = pa.int64() if type(first) is int else pa.string()
-        fields.append((name, kind))
+        values = (row.get(name) for row in rows if isinstance(row, dict))
+        fields.append((name, _read_type(check, next((value for value in values if value is not None), None))))
     return pa.schema(fields)
+
+
+def _array(check: Check, values: Sequence[Any]) -> pa.Array | None:
+    """Values of one field as Arrow would read them from JSON; None if it would not."""
+    kinds = set(map(type, values)) - {type(None)}
+    read = _read_type(check, next((value for value in values if value is not None), None))
+    return pa.array(values, type=read) if kinds <= _PYTHON[str(read)] else None
+
+
+def _read_type(check: Check, example: object) -> pa.DataType:
+    """The type in which Arrow reads a field: times and dates as text, or times as numbers."""
+    kind = check.type.arrow
+    if pa.types.is_timestamp(kind):
+        return pa.int64() if type(example) is int else pa.string()
+    return pa.string() if pa.types.is_date(kind) else kind
 
 
 def _converted(check: Check, column: pa.Array) -> pa.Array | None:

@@ -175,7 +175,7 @@ class _Checker:
         if isinstance(entry, Columns):
             rows = columnar.rows_of(self.contract, entry.batch)
         else:
-            rows = None if source.revisable else json_columns.rows_of(self.contract, entry.texts)
+            rows = None if source.revisable else json_columns.rows_of(self.contract, entry.texts, entry.added)
         if rows is None:
             return None
         times, name = tuple[Stretch, ...](), event_time_field(self.contract)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -16,7 +16,7 @@ from floodmark.connectors.judging.validation import explain
 from floodmark.connectors.messages.debezium import Reached, Repeated, rows_of
 from floodmark.connectors.messages.decoding import decoder
 from floodmark.connectors.messages.registry import headed
-from floodmark.connectors.unit import Decode, Entry, Form, JsonTexts, Record, Undecodable, together
+from floodmark.connectors.unit import Decode, Entry, Form, JsonTexts, Record, Undecodable, extended, together
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.kafka import Kafka
@@ -83,13 +83,10 @@ class Messages:
     source: str
     reached: Reached | None = None
     added: frozenset[str] = field(init=False)
-    _plain: bool = field(init=False)
-    """Messages of JSON are rows as they are."""
     _decode: Decode = field(init=False)
 
     def __post_init__(self) -> None:
         self.added = self.settings.adds() & inputs_of(self.contract).keys()
-        self._plain = self.settings.registry is None and not self.added
         self._decode = decoder(self.settings, self.where, self.source)
 
     @property
@@ -113,8 +110,10 @@ class Messages:
             for message in messages:
                 yield from self.records(message)
             return
-        if self._plain and set(map(type, values)) == {bytes}:
-            yield JsonTexts([message.offset() or 0 for message in messages], cast("Sequence[bytes]", values))
+        if self.settings.registry is None and set(map(type, values)) == {bytes}:
+            offsets = [message.offset() or 0 for message in messages]
+            added = {name: [*map(read, messages)] for name, read in _FIELDS.items() if name in self.added}
+            yield JsonTexts(offsets, cast("Sequence[bytes]", values), added)
             return
         yield from together(map(self.record, messages))
 
@@ -170,10 +169,7 @@ class Messages:
         return self._json(message, body) if self.form == "json" else self._decoded(message, body)
 
     def _json(self, message: Message, value: bytes) -> Record:
-        """A message of JSON, whose further fields are behind its own, so that they win over fields of the same name."""
         offset = message.offset() or 0
-        if self._plain:
-            return Record(offset, value, value)
         if self.settings.registry is not None:
             try:
                 _, value = headed(value)
@@ -181,13 +177,7 @@ class Messages:
                 return Record(offset, value, None, str(error))
         if not self.added:
             return Record(offset, value, value)
-        body = value.rstrip()
-        if not (body.startswith(b"{") and body.endswith(b"}")):
-            return Record(offset, value, None, "expected a JSON object")
-        named = json.dumps(self._fields(message)).encode()
-        comma = b"," if body[1:-1].strip() else b""
-        whole = body[:-1] + comma + named[1:]
-        return Record(offset, whole, whole)
+        return extended(offset, value, self._fields(message))
 
     def _decoded(self, message: Message, value: bytes) -> Record:
         offset = message.offset() or 0
@@ -235,19 +225,7 @@ class Messages:
 
     def _fields(self, message: Message) -> dict[str, Any]:
         """The fields of a message that the contract reads."""
-        if not self.added:
-            return {}
-        kind, at = message.timestamp()
-        fields = {
-            "_topic": message.topic(),
-            "_partition": message.partition(),
-            "_offset": message.offset(),
-            "_timestamp": at if kind else None,
-            "_key": _text(message.key()),
-            "_headers": {name: _text(content) for name, content in message.headers() or ()},
-            _DELETED: False,
-        }
-        return {name: content for name, content in fields.items() if name in self.added}
+        return {name: read(message) for name, read in _FIELDS.items() if name in self.added}
 
 
 def store(message: Message, row: Mapping[str, Any] | None, number: int | None = None, *, repeats: str = "") -> bytes:
@@ -292,3 +270,20 @@ def _as_bytes(content: bytes | str) -> bytes:
 
 def _text(content: bytes | str | None) -> str | None:
     return content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+
+
+def _timestamp(message: Message) -> int | None:
+    kind, at = message.timestamp()
+    return at if kind else None
+
+
+_FIELDS: Mapping[str, Callable[[Message], Any]] = {
+    "_topic": lambda message: message.topic(),
+    "_partition": lambda message: message.partition(),
+    "_offset": lambda message: message.offset(),
+    "_timestamp": _timestamp,
+    "_key": lambda message: _text(message.key()),
+    "_headers": lambda message: {name: _text(content) for name, content in message.headers() or ()},
+    _DELETED: lambda _: False,
+}
+"""Field that a contract may read of a message -> its value."""
