@@ -6,11 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 
 import forked
 import pytest
+from background import check, in_background
 from deltalake import DeltaTable
 from events import Event
 from histories import DAYS, day, hourly, partitioned, rows, sources, written
@@ -28,7 +30,7 @@ from floodmark.lake.table import history
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.spec.values.budget import Budget
 
-SECONDS = 120
+SECONDS = 300
 
 
 @fm.operator
@@ -52,37 +54,30 @@ def land(engine: Computing, lake: Lake, part: float) -> None:
     engine.land(sources(events[: int(part * len(events))], [])["events"], lake, end=part == 1)
 
 
-def until(done: Callable[[], bool], running: threading.Event) -> None:
-    """Wait for a stream in another thread."""
+def until(done: Callable[[], bool], running: Future[object]) -> None:
+    """Wait for a stream in another thread; what it fails with is raised."""
     for _ in range(SECONDS * 20):
+        check(running)
         if done():
             return
-        running.wait(0.05)
+        wait([running], 0.05)
     pytest.fail("the stream does not get there")
 
 
 @contextmanager
 def stream(
     engine: Computing, operator: fm.Operator, lake: Lake, on_batch: Callable[[object], object] | None = None
-) -> Iterator[threading.Event]:
+) -> Iterator[Future[object]]:
     """The stream of an operator in a thread, past its first micro-batch."""
-    stop, failures = threading.Event(), list[BaseException]()
-
-    def run() -> None:
-        try:
-            engine.run_unbounded(operator, lake, stop=stop, on_batch=on_batch)
-        except BaseException as error:  # noqa: BLE001 - the test fails with it
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    stop = threading.Event()
+    running = in_background(engine.run_unbounded, operator, lake, stop=stop, on_batch=on_batch)
     try:
-        until(lambda: bool(failures) or not Timeline.current(lake, operator.name).fresh, stop)
-        yield stop
+        until(lambda: not Timeline.current(lake, operator.name).fresh, running)
+        yield running
     finally:
         stop.set()
-        thread.join(SECONDS)
-    assert not failures, failures
+        wait([running], SECONDS)
+    running.result(0)
 
 
 def undisturbed(engine: Computing, lake: Lake, operator: fm.Operator, folder: Path) -> Lake:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -421,7 +421,9 @@ def test_a_secret_is_in_no_object_no_output_and_no_command(
     _landed(lake, ONCE, log, 2)
 
     def look(_: BatchInfo) -> None:
-        commands.update(" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True))
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # one of an earlier test ends
+                commands.add(" ".join(child.cmdline()))
 
     fresh = Sail(memory=300)
     try:

@@ -60,12 +60,13 @@ def test_a_killed_stream_asks_again_only_for_what_was_not_recorded_and_a_replay_
     with Service(latency=0.05, failing=5) as service:
         asking, sail = doubles(service.port), shared()
         landed(lake, rows, asking)
-        service.notify = 2_000
+        service.notify, service.holds = 2_000, True
         command = [sys.executable, calls_process.__file__, lake.root, str(service.port)]
         first = forked.begin(command)
-        assert service.reached.wait(120)
+        assert service.reached.wait(600)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
+        service.release()
         before = len(service.calls)
         run_unbounded(sail, asking, lake, until_caught_up=True)
         assert values(lake) == expected(rows)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from floodmark.engines.embedded.sail.session import Sail
 
-SECONDS = 120
+SECONDS = 300
 
 
 class Copies:
@@ -107,7 +107,7 @@ def test_a_question_waits_for_the_copy_that_it_needs_alone(
         for _ in range(20):
             with pytest.raises(NotReady):
                 answers.state(of, saved[1])
-        assert time.monotonic() - begun < 30, "the seconds are those of the first question"
+        assert time.monotonic() - begun < 20 * 3, "the seconds are those of the first question"
         copies.may_end.set()
         assert_equal(ask, rows, saved[1])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,13 +91,23 @@ def test_a_change_that_is_sent_again_has_the_key_that_it_had(lake: Lake, hook: H
     )
 
 
-def test_a_program_that_hangs_or_is_ill_is_waited_for_and_asked_again(lake: Lake, hook: Hook) -> None:
-    over, told, stop = threading.Event(), list[str](), threading.Event()
+def test_a_program_that_hangs_or_is_ill_is_waited_for_and_asked_again(
+    lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, told, stop, number = threading.Event(), list[str](), threading.Event(), count(1)
+
+    class Patient(http.client.HTTPConnection):
+        """Waits as long as a busy machine takes, but for the answer that does not come."""
+
+        def getresponse(self) -> http.client.HTTPResponse:
+            self.sock.settimeout(0.2 if next(number) == 2 else 300)
+            return super().getresponse()
 
     def hang() -> int:
-        over.wait(60)
+        over.wait(600)
         return 204
 
+    monkeypatch.setattr(http.client, "HTTPConnection", Patient)
     hook.answers = [503, hang]
     deliver(
         bound(ToWebhook(hook.url, timeout="200 ms", start="earliest")),

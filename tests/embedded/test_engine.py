@@ -204,7 +204,7 @@ def test_what_is_cancelled_ends_without_a_row_and_can_be_begun_again(tmp_path):
     engine = OnEmbedded(Settings(), lambda _: nullcontext())
     thread = threading.Thread(target=run)
     thread.start()
-    while not Path(f"{hold}.begun").exists():
+    while thread.is_alive() and not Path(f"{hold}.begun").exists():
         thread.join(0.02)
     while thread.is_alive():
         engine.cancel()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from background import in_background
 from deltalake import DeltaTable
 from kafka_topic import BASE, land, message, source
 
@@ -62,16 +62,8 @@ def test_a_landing_that_goes_on_ends_with_the_instant_of_its_source(broker: Brok
     topic = broker.topic(2, retention_ms=-1)
     for partition, number, at in ((0, 1, 0), (0, 2, 9_000), (0, 3, 10_000), (0, 4, 2_000), (1, 5, 1_000)):
         broker.put(topic, [(partition, message(number))], timestamp=BASE + at)
-    clicks, ended = source(broker.servers, topic, end="2023-11-14T22:13:30Z"), threading.Event()  # BASE and 10 s
-
-    def follow() -> None:
-        if land(clicks, tmp_path, until_caught_up=False, poll_seconds=0.05).ended:
-            ended.set()
-
-    landing = threading.Thread(target=follow, daemon=True)
-    landing.start()
-    landing.join(60)
-    assert ended.is_set()
+    clicks = source(broker.servers, topic, end="2023-11-14T22:13:30Z")  # BASE and 10 s
+    assert in_background(land, clicks, tmp_path, until_caught_up=False, poll_seconds=0.05).result(300).ended
     assert numbers(tmp_path) == [1, 2, 5]
     far = source(broker.servers, topic, end="2100-01-01")
     assert not land(far, tmp_path / "far").ended

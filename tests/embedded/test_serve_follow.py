@@ -90,7 +90,7 @@ def test_answers_are_the_results_of_one_commit_after_each_step_and_during_it(
 
 def caught_up(ask: Asked, lake: Lake) -> None:
     """Wait until the newest commit is answered."""
-    path, end = lake.output("windowed"), time.monotonic() + 60
+    path, end = lake.output("windowed"), time.monotonic() + 300
     copy = ask.service.copies["windowed"]
     while True:
         newest, table = entries.newest(path), entries.id_of(path)

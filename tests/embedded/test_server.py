@@ -149,13 +149,13 @@ def test_a_server_is_replaced_after_its_uses_and_never_under_a_user():
         def hold() -> None:
             with sail.lent() as connection:
                 held.set()
-                release.wait(60)
+                release.wait(600)
                 found.append(connection.spark.sql("SELECT 7 AS x").toArrow()["x"].to_pylist())
                 found.append(connection.server.pid)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert held.wait(60)
+        assert held.wait(600)
         numbers = {_one(sail)[0]}
         while 2 not in numbers:
             numbers.add(_one(sail)[0])

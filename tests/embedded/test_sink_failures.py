@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -65,8 +65,9 @@ class Postgres:
     def kill(self) -> None:
         head = psutil.Process(self.server.get_pid())
         for process in [head, *head.children(recursive=True)]:
-            process.kill()
-        head.wait(60)
+            with suppress(psutil.NoSuchProcess):  # it has ended with the head
+                process.kill()
+        head.wait(postgres.PATIENCE_SECONDS)
 
 
 class Maria:
@@ -241,7 +242,7 @@ def test_a_full_disk_of_a_database_is_waited_for(lake: Lake, servers_of: Callabl
             said = delivered_beside_a_full(disk, url, lake)
             assert "No space left on device" in said[0]
             assert totals(url) == small_lake.totals(lake)
-            server.server.psql("DROP DATABASE small;")
+            server.server.psql("DROP DATABASE small WITH (FORCE);")
             server.server.psql("DROP TABLESPACE small;")
 
 
@@ -337,7 +338,7 @@ def test_a_password_of_a_database_that_expires_is_read_again_from_its_file(
 def test_a_password_of_brokers_that_is_wrong_is_read_again_from_its_file(
     lake: Lake, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "_ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(kafka, "_ANSWER_SECONDS", 8.0)
     password = tmp_path / "password"
     password.write_text("another")
     secure = {

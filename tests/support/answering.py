@@ -29,6 +29,8 @@ class Service:
         self.reached = threading.Event()
         """Set with the call of number ``notify``."""
         self.notify = 0
+        self.holds = False
+        """Whether answers wait from that call on."""
         self._open = asyncio.Event()
         self._open.set()
         self._loop = asyncio.new_event_loop()
@@ -67,6 +69,9 @@ class Service:
         self.busy += 1
         self.busiest = max(self.busiest, self.busy)
         if self.notify and self.calls.total() >= self.notify:
+            if self.holds:
+                self._open.clear()
+                self.holds = False
             self.reached.set()
         await asyncio.sleep(self.latency)
         await self._open.wait()

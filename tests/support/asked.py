@@ -46,7 +46,7 @@ class Asked:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(self.url + path, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 return answer.status, answer.read(), answer.headers
         except urllib.error.HTTPError as error:
             return error.code, error.read(), error.headers
@@ -64,7 +64,7 @@ class Asked:
 
     def until(self, output: str, commit: int) -> None:
         """Wait until the answers are of a commit."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         copy = self.service.copies[output]
         while copy.snapshot is None or copy.snapshot.as_of.commit < commit:
             assert time.monotonic() < end, copy.snapshot

@@ -112,7 +112,7 @@ class Reader:
         while self._beside:
             process = self._beside.pop()
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(300)
 
     def enter(self, folder: str) -> None:
         """Go to a folder below the one in which the reader is."""
@@ -165,7 +165,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=240,
+            timeout=600,
         )
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout.replace(str(self.folder), HOME)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ from typing import Any
 
 import forked
 import psutil
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUICK = Path(__file__).parent / "quick_daemon"
@@ -42,13 +41,28 @@ class Server:
     location: str = LOCATION
     killed: bool = False
 
-    def kill(self, *words: str) -> None:
-        """SIGKILL to its processes whose command has all of these words."""
+    def kill(self, *words: str) -> int:
+        """SIGKILL to its processes whose command has all of these words; their number."""
         mine = psutil.Process(self.process.pid).children(recursive=True)
         chosen = [one for one in mine if set(words) <= set(_words(one))]
-        assert chosen, words
         for one in chosen:
-            one.kill()
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        return len(chosen)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Dagster's daemon stands still: what its sensors have reported last stays the newest."""
+        mine = psutil.Process(self.process.pid).children(recursive=True)
+        daemons = [one for one in mine if "dagster._daemon" in _words(one)]
+        assert daemons
+        for one in daemons:
+            one.suspend()
+        try:
+            yield
+        finally:
+            for one in daemons:
+                one.resume()
 
     def fell(self) -> None:
         """SIGKILL to ``floodmark up`` with its supervisor, to all of its Dagster, and to the looks at rollouts; the streams live on."""
@@ -66,7 +80,7 @@ class Server:
         """The data of a GraphQL answer."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             found = json.load(answer)
         assert "errors" not in found, found
         return found["data"]
@@ -188,15 +202,6 @@ def _words(process: psutil.Process) -> list[str]:
         return list(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else []
     except psutil.NoSuchProcess:
         return []
-
-
-def free_port() -> int:
-    """A port nobody listens on, below those the system itself gives away until the server listens there."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def route(code: Operator, kind: str, *address: str) -> Route:
             columns = ["key"] if code.outputs[0].revisable else ["key", "value"]
             made[kind] = ToFiles(address[0], format="json", changes=code.outputs[0].revisable, partition_by=columns)
         case "webhook":
-            made[kind] = ToWebhook(address[0], timeout="2 seconds", start="earliest")
+            made[kind] = ToWebhook(address[0], timeout="1 minute", start="earliest")
     (bound,) = routes(code, made.values(), "test")
     return bound
 

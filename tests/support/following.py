@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-TRIES, SECONDS = 600, 0.1
+from deltalake.exceptions import TableNotFoundError
+
+TRIES, SECONDS = 3_000, 0.1
 
 
 class Following:
@@ -19,9 +21,12 @@ class Following:
         self._pause = threading.Event()
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Wait until something holds; fail if the landing has, or if it never does."""
+        """Wait until something holds, which may be of a table that is not there yet; fail if the landing has, or if it never does."""
         for _ in range(TRIES):
-            if holds() or self.failed:
+            with suppress(TableNotFoundError):
+                if holds():
+                    break
+            if self.failed:
                 break
             self._pause.wait(SECONDS)
         assert not self.failed, self.failed

@@ -286,11 +286,11 @@ def _serve(address: str) -> tuple[dict[str, Any], list[int]] | None:
                 listener.close()
                 if asked["session"]:
                     os.setsid()
+                with suppress(OSError):  # as above; who asks may send a signal to its group at once
+                    connection.sendall(f"{os.getpid()}\n".encode())
                 return asked, files
             for file in files:
                 os.close(file)
-            with suppress(OSError):  # as above
-                connection.sendall(f"{pid}\n".encode())
             running[os.pidfd_open(pid)] = pid, connection
             if asked["tied"]:
                 tied.add(connection)

@@ -7,7 +7,6 @@ import datetime
 import ipaddress
 import os
 import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -17,12 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from java_flags import LEAN
+from ports import free_port
 
 from floodmark.engines.spark.setup import jars
 from floodmark.engines.spark.setup.home import spark_home
@@ -83,7 +83,8 @@ JARS = jars.Jars(
 )
 """37 MB, which the set-up of the tests fetches; Scala is Spark's."""
 _SCALA = ("scala-library-*.jar", "scala-reflect-*.jar")
-_START_SECONDS, _LOOK_SECONDS = 60, 0.1
+_COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+_START_SECONDS, _LOOK_SECONDS = 300, 0.1
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -167,8 +168,8 @@ class Broker:
         java = [str(find_java().binary), *LEAN, f"-Dlog4j2.configurationFile=file:{self.folder}/log4j2.properties"]
         java += ["-cp", os.pathsep.join(map(str, _class_path()))]
         if not (self.folder / "data" / "meta.properties").exists():
-            controller = _free_port()
-            self.secure = _free_port()
+            controller = free_port()
+            self.secure = free_port()
             _write_certificate(self.folder)
             properties = _PROPERTIES.format(
                 port=self.port, secure=self.secure, controller=controller, folder=self.folder
@@ -228,6 +229,7 @@ class Broker:
         """Delete a topic."""
         for done in self.admin.delete_topics([name], operation_timeout=30).values():
             done.result()
+        self._await_told(name, 0)
 
     def forget(self, name: str, partition: int, before: int) -> None:
         """Remove the messages before an offset, as retention does."""
@@ -242,14 +244,30 @@ class Broker:
         self._producer = None  # which knows the former number
 
     def _await_told(self, name: str, partitions: int) -> None:
-        """Wait until the broker tells of a topic with so many partitions: it does a moment after the controller has made them."""
+        """Wait until the broker tells of a topic with so many partitions, or of none: it does a moment after the controller has made or deleted them."""
         until = time.monotonic() + 60
         while True:
             topic = self.admin.list_topics(name, timeout=60).topics[name]
-            if topic.error is None and len(topic.partitions) >= partitions:
+            gone = topic.error is not None and topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if gone if partitions == 0 else topic.error is None and len(topic.partitions) >= partitions:
                 return
-            assert time.monotonic() < until, topic.error
+            assert time.monotonic() < until, (name, partitions, topic.error)
             time.sleep(0.02)
+
+    def await_committed(self, name: str, partitions: int) -> None:
+        """Wait until all messages may be read: the end of a transaction is written into its topics a moment after its producer is told that it has committed."""
+        asked = dict.fromkeys((TopicPartition(name, number) for number in range(partitions)), OffsetSpec.latest())
+        until = time.monotonic() + 120
+        while True:
+            ends = [self._offsets(asked, level) for level in (_COMMITTED, _ALL)]
+            if ends[0] == ends[1]:
+                return
+            assert time.monotonic() < until, f"a transaction of {name} is open: {ends}"
+            time.sleep(0.02)
+
+    def _offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel) -> list[int]:
+        answers = self.admin.list_offsets(asked, isolation_level=level, request_timeout=60)
+        return [answer.result().offset for answer in answers.values()]
 
     def alter(self, name: str, **settings: str | int) -> None:
         """Change settings of a topic."""
@@ -298,7 +316,7 @@ def _failed(
 @contextmanager
 def running(folder: Path) -> Iterator[Broker]:
     """A broker, stopped with this context."""
-    broker = Broker(folder, _free_port())
+    broker = Broker(folder, free_port())
     try:
         broker.start()
         yield broker
@@ -331,11 +349,6 @@ def _write_certificate(folder: Path) -> None:
 
 def _class_path() -> list[Path]:
     return [*JARS.paths, *(jar for name in _SCALA for jar in (spark_home() / "jars").glob(name))]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def _identifier() -> str:

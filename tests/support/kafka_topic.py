@@ -70,6 +70,7 @@ def no_sail() -> Any:
 def committed(broker: Broker, topic: str, partitions: int = 1) -> list[Message]:
     """The messages of a topic that a reader of committed ones sees, in the order of each partition."""
     settings = {"group.id": "test", "isolation.level": "read_committed", "enable.partition.eof": True}
+    broker.await_committed(topic, partitions)
     consumer = Consumer({"bootstrap.servers": broker.servers, **settings})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     messages, ended = list[Message](), set[int]()

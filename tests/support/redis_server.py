@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 class Server:

@@ -108,7 +108,7 @@ def service(lake: Lake, tmp_path: Path) -> Any:
 
 def state_of(ask: Asked, parameters: list[tuple[str, str]]) -> tuple[int, dict[str, Any]]:
     """The answer about state, once it is copied."""
-    end = time.monotonic() + 180
+    end = time.monotonic() + 600
     while True:
         status, answer = ask.get("/v1/state/remembered", parameters)
         if status != 503 or answer["error"]["code"] != "SERVE-032":

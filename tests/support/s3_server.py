@@ -19,13 +19,15 @@ from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Literal
 
+from ports import free_port
+
 Fault = Literal["503", "409", "slow", "lost", "refused", "region", "501", "unconditional", "away"]
 """An answer in the server's place; ``lost``: the server has done its work, and the connection ends without its answer; ``unconditional``: the server does
 not see the condition of a put; ``away``: it is not asked, and the connection ends."""
 REGION = "us-east-1"
 _SLOW_SECONDS = 0.05
 _LOOK_SECONDS = 0.05
-_START_SECONDS = 60
+_START_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,7 @@ def environment(url: str) -> dict[str, str]:
 @contextmanager
 def running() -> Iterator[Server]:
     """A server in a process of its own, which ends with this context."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, __file__, _STORE, str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from elastic_transport import NodeConfig, Transport, TransportError
 from java_flags import LEAN
+from ports import free_port
 
 from floodmark.engines.spark.setup import jars
 from floodmark.engines.spark.setup.java import find_java
@@ -86,7 +86,7 @@ JARS = jars.Jars(
     ),
 )
 """45 MB, which the set-up of the tests fetches."""
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 300
 _LOOK_SECONDS = 0.1
 _PLUGIN = """\
 description=HTTP
@@ -127,7 +127,7 @@ class Server:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, _free_port()
+        self.folder, self.port = folder, free_port()
         self._process: subprocess.Popen[bytes] | None = None
         module, config = folder / "modules" / "transport-netty4", folder / "config"
         for made in (module, config, folder / "lib", folder / "tmp"):
@@ -138,7 +138,7 @@ class Server:
                 shutil.copy(jar, module)
         (module / "plugin-descriptor.properties").write_text(_PLUGIN.format(version=VERSION))
         (module / "plugin-security.policy").write_text(_ALL)
-        (config / "opensearch.yml").write_text(_SETTINGS.format(http=self.port, transport=_free_port()))
+        (config / "opensearch.yml").write_text(_SETTINGS.format(http=self.port, transport=free_port()))
         (config / "log4j2.properties").write_text(_LOGGING)
 
     @property
@@ -163,15 +163,18 @@ class Server:
                 [*command, "org.opensearch.bootstrap.OpenSearch"], stdout=log, stderr=log, start_new_session=True
             )
         end = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                self.ask("GET", "/_cluster/health?wait_for_status=yellow")
-            except TransportError:
-                assert time.monotonic() < end, (self.folder / "log").read_text()[-2000:]
-                assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
-                time.sleep(_LOOK_SECONDS)
-            else:
-                return
+        while not self._answers():
+            assert time.monotonic() < end, (self.folder / "log").read_text()[-2000:]
+            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            time.sleep(_LOOK_SECONDS)
+
+    def _answers(self) -> bool:
+        """Whether the documents of all indexes can be read: the server answers before it has found them."""
+        try:
+            health = self.ask("GET", "/_cluster/health?wait_for_status=yellow")
+        except TransportError:
+            return False
+        return health.get("timed_out") is False
 
     def stop(self, *, kill: bool = False) -> None:
         """End it by its pid."""
@@ -203,11 +206,6 @@ def documents(url: str, index: str) -> list[dict[str, Any]]:
     ask(url, "POST", f"/{index}/_refresh")
     answer = ask(url, "GET", f"/{index}/_search", {"query": {"match_all": {}}, "size": 10_000})
     return [hit["_source"] for hit in answer["hits"]["hits"]]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 if __name__ == "__main__":  # the set-up of the tests

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from floodmark.engines.spark.setup.home import cache_folder, spark_home
 from floodmark.engines.spark.setup.java import find_java
 
-SECONDS = 120
+SECONDS = 300
 """Longest wait for a process to be ready, on a busy machine."""
 LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx96m")
 HIDE = 'mount --make-rprivate / && for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done && exec "$@"'
