@@ -127,8 +127,7 @@ def inside(table: pa.Table, times: pa.ChunkedArray, interval: Interval) -> pa.Ta
 def encode(tables: dict[str, pa.Table]) -> bytes:
     """Named tables as one chunk: a JSON header with version and lengths, then an Arrow stream each."""
     streams = [_stream(table) for table in tables.values()]
-    header = json.dumps({"codec": CODEC, "tables": dict(zip(tables, map(len, streams), strict=True))}).encode()
-    return b"".join((struct.pack("<I", len(header)), header, *streams))
+    return b"".join((_front(*tables, *map(len, streams)), *streams))
 
 
 def decode(chunk: bytes) -> dict[str, pa.Table]:
@@ -138,16 +137,31 @@ def decode(chunk: bytes) -> dict[str, pa.Table]:
         StateError: STATE-001, the chunk has another version of the format.
     """
     (length,) = struct.unpack_from("<I", chunk)
-    header = json.loads(bytes(chunk[4 : 4 + length]))
-    if header["codec"] != CODEC:
-        fix = "Run with the floodmark release that wrote it."
-        got = f"version {header['codec']}"
-        raise StateError("state chunk", f"chunk format version {CODEC}", got, fix, code="STATE-001")
-    position, tables = 4 + length, {}
-    for name, size in header["tables"].items():
-        tables[name] = _read(memoryview(chunk)[position : position + size])
+    position, tables, view = 4 + length, {}, memoryview(chunk)
+    for name, size in _lengths(bytes(view[4:position])):
+        tables[name] = _read(view[position : position + size])
         position += size
     return tables
+
+
+@lru_cache(10_000)
+def _front(*names_and_sizes: str | int) -> bytes:
+    """(names of tables, lengths of their streams) -> the header of a chunk, behind its length. Chunks of few rows are often of one length."""
+    count = len(names_and_sizes) // 2
+    tables = dict(zip(names_and_sizes[:count], names_and_sizes[count:], strict=True))
+    header = json.dumps({"codec": CODEC, "tables": tables}).encode()
+    return struct.pack("<I", len(header)) + header
+
+
+@lru_cache(10_000)
+def _lengths(header: bytes) -> tuple[tuple[str, int], ...]:
+    """(header of a chunk) -> name and length of the stream of each table."""
+    content = json.loads(header)
+    if content["codec"] != CODEC:
+        fix = "Run with the floodmark release that wrote it."
+        got = f"version {content['codec']}"
+        raise StateError("state chunk", f"chunk format version {CODEC}", got, fix, code="STATE-001")
+    return tuple(content["tables"].items())
 
 
 _END = struct.pack("<iI", -1, 0)

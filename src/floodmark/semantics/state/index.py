@@ -21,6 +21,7 @@ TOGETHER = 1_000
 """Rows that wait in one chunk, unless more have come at once: all of it is read when the first is due."""
 _MANY = 1 << 40
 """Keys in a layer that does not say how many."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(slots=True)
@@ -54,13 +55,16 @@ class Index:
         """The index as it was written; a new one if there is none."""
         if text is None:
             return Index()
-        raw = json.loads(bytes(text))
-        pending, waiting, fired = (
-            {int(n): v for n, v in raw.get(k, {}).items()} for k in ("pending", "waiting", "fired")
+        raw = json.loads(str(text, "utf-8"))
+        pending, waiting = (
+            {int(n): v for n, v in raw[k].items()} if raw.get(k) else {} for k in ("pending", "waiting")
         )
         parts = {int(n): Chunk(*chunk) for n, chunk in raw["parts"].items()}
         # an older release stored each window in one chunk
-        fired = {end: [[layers, _MANY]] if isinstance(layers, int) else layers for end, layers in fired.items()}
+        fired = {
+            int(end): [[layers, _MANY]] if isinstance(layers, int) else layers
+            for end, layers in raw.get("fired", {}).items()
+        }
         return Index(parts, pending, waiting, fired, raw["fired_to"], raw["next"])
 
     def dump(self) -> bytes:
@@ -68,4 +72,4 @@ class Index:
         parts = {n: [c.rows, c.slices, c.from_ends] for n, c in self.parts.items()}
         late = {"pending": self.pending, "waiting": self.waiting} if self.waiting else {"pending": self.pending}
         other_fields = {**late, "fired": self.fired, "fired_to": self.fired_to, "next": self.next}
-        return json.dumps({"parts": parts, **other_fields}, separators=(",", ":")).encode()
+        return _ENCODER.encode({"parts": parts, **other_fields}).encode()

@@ -90,7 +90,7 @@ class State:
         for number, recorded in zip(planned, self.checkpoint.batches(planned), strict=True):
             self._retained[number] = () if recorded is None else recorded.segments
         for group in {group for group, number in self._places if number == INDEX}:
-            self._wait(group, self.get((group, INDEX)))
+            self._wait(group, self._deadline(group))
 
     def keys(self) -> list[Key]:
         """The keys of the values of the last micro-batch."""
@@ -100,11 +100,8 @@ class State:
         """The value of a key; None if there is none."""
         if key in self._changes:
             return self._changes[key]
-        at = self._places.get(key)
-        if at is None:
-            return None
         value = self._recent.get(key)
-        if value is None:
+        if value is None and (at := self._places.get(key)) is not None:
             value = segment.value(self._folder, at)
             self._recent.put(key, value)
         return value
@@ -119,7 +116,7 @@ class State:
     def write_index(self, group: int, index: bytes | None, deadline: int | None) -> None:
         """Set the index of a group, and its deadline: the progress for which state of the group waits."""
         self.put((group, INDEX), None if index is None else fronted(deadline, index))
-        self._wait(group, self.get((group, INDEX)))
+        self._wait(group, None if index is None else deadline)
 
     def index(self, group: int) -> bytes | None:
         """The index of a group."""
@@ -160,7 +157,7 @@ class State:
         touched = {group for group, number in self._changes if number == INDEX}
         self._changes.clear()
         for group in touched:
-            self._wait(group, self.get((group, INDEX)))
+            self._wait(group, self._deadline(group))
 
     def commit(self, batch: Batch) -> Batch:
         """Make a micro-batch and its changes durable. From then on, a restart resumes after this micro-batch."""
@@ -224,14 +221,18 @@ class State:
         self._sizes[written.file] = written.size
         self._places.take(written)
 
-    def _wait(self, group: int, value: bytes | None) -> None:
+    def _wait(self, group: int, deadline: int | None) -> None:
+        """Let a group wait for a progress, or for none."""
         before = self.deadlines.pop(group, None)
-        if value is not None:
-            deadline, _ = parted(value)
-            if deadline is not None:
-                self.deadlines[group] = deadline
-                if deadline != before:
-                    heapq.heappush(self._queue, (deadline, group))
+        if deadline is not None:
+            self.deadlines[group] = deadline
+            if deadline != before:
+                heapq.heappush(self._queue, (deadline, group))
+
+    def _deadline(self, group: int) -> int | None:
+        """The deadline before the index of a group."""
+        value = self.get((group, INDEX))
+        return None if value is None else parted(value)[0]
 
     def _merged(self) -> tuple[int, tuple[str, ...]]:
         """Merge the last files if there are many of one size; returns the number of merged files written, and the files of the state."""
