@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +44,14 @@ COUNTED = ("late", "dropped", "sides", "failures", "taken")
 _PACKED = pa.schema([("group", pa.int32()), *((name, pa.int64()) for name in COUNTED)])
 _PACKED = pa.schema([*_PACKED, ("payload", pa.binary()), ("side", pa.binary())])
 COUNTS = ("rows", "retractions", *COUNTED)
-_EMITTED = pa.schema([(name, pa.int64()) for name in (*COUNTS, "position", "tick", "group", "stage")])
+NUMBERS = (*COUNTS, "position", "tick", "group", "stage")
+"""Columns of EMITTED with numbers."""
+HOSTED = "numbers array<bigint>, others string, results binary, side binary"
+"""Rows of EMITTED as a stream's host passes them to Spark, the columns with numbers as one: PySpark converts each column of each key group's rows by
+itself, a tenth of a millisecond each."""
+UNHOSTED = (*(f"numbers[{place}] AS `{name}`" for place, name in enumerate(NUMBERS)), "others", "results", "side")
+"""(HOSTED) -> EMITTED, as expressions of SQL."""
+_EMITTED = pa.schema([(name, pa.int64()) for name in NUMBERS])
 _EMITTED = pa.schema([*_EMITTED, ("others", pa.string()), ("results", pa.binary()), ("side", pa.binary())])
 
 
@@ -164,7 +172,12 @@ def last_sequence(parts: Sequence[Mapping[str, pa.Table]]) -> int:
     return max((sequence for sequence in highest if sequence is not None), default=NEVER)
 
 
-def emitted(
+def emitted(stage: AnyStage, emission: Emission, packed: Mapping[str, int], sides: Sequence[bytes] = ()) -> pa.Table:
+    """One key group's emission as a table of EMITTED, of an operator of one stage; arguments as of ``emitted_rows``."""
+    return pa.Table.from_pylist(emitted_rows(stage, emission, packed, sides), schema=_EMITTED)
+
+
+def emitted_rows(
     stage: AnyStage,
     emission: Emission,
     packed: Mapping[str, int],
@@ -172,8 +185,8 @@ def emitted(
     position: int | None = None,
     group: int | None = None,
     number: int = 0,
-) -> pa.Table:
-    """One key group's emission as rows of EMITTED.
+) -> list[dict[str, Any]]:
+    """One key group's emission as rows of EMITTED; a column that a row lacks is null.
 
     Args:
         stage: that emitted.
@@ -206,7 +219,7 @@ def emitted(
         "side": _aside(emission.side, emission.failed),
     }
     nothing = dict.fromkeys(COUNTS, 0) | {"stage": number}
-    return pa.Table.from_pylist([first, *(nothing | {"side": chunk} for chunk in sides)], schema=_EMITTED)
+    return [first, *(nothing | {"side": chunk} for chunk in sides)]
 
 
 def _others(emission: Emission) -> str | None:

@@ -6,14 +6,13 @@ timers also fire for groups without rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
-from floodmark.engines.frames.packing import COUNTED, emitted, last_sequence
+from floodmark.engines.frames.packing import COUNTED, NUMBERS, emitted_rows, last_sequence
 from floodmark.engines.spark.state.handing import HANDED
 from floodmark.engines.spark.state.requests import MapRequests
 from floodmark.lake.stream.carrier import SHIFT, progress_of
@@ -148,16 +147,16 @@ class Host:
         closed(self.stage)
 
     def passed(self, frames: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """(packed rows below a negative number) -> rows as ``EMITTED`` of earlier stages."""
+        """(packed rows below a negative number) -> rows as ``HOSTED`` of earlier stages."""
         for frame in frames:
             for chunk in frame["payload"]:
-                yield frame_of(decode(bytes(chunk))[HANDED])
+                yield frame_of(decode(bytes(chunk))[HANDED].to_pylist())
 
     def advance(self, group: int, frames: list[pd.DataFrame], timers: TimerValues) -> pd.DataFrame:
-        """(key group, its packed rows, none if only a deadline has passed) -> rows as ``EMITTED``."""
+        """(key group, its packed rows, none if only a deadline has passed) -> rows as ``HOSTED``."""
         payloads = [bytes(chunk) for frame in frames for chunk in frame["payload"] if chunk is not None]
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
-        packed = {name: sum(int(frame[name].sum()) for frame in frames) for name in COUNTED}
+        packed = {name: int(sum(sum(frame[name].tolist()) for frame in frames)) for name in COUNTED}
         parts = [decode(chunk) for chunk in payloads]
         ticks = []
         if frames and self.stage.step.clocked:  # every group has a row in every micro-batch that moves the clock
@@ -168,12 +167,13 @@ class Host:
         emission = kernel.advance(parts, progress_of(timers.getCurrentWatermarkInMs()), ticks)
         self.store.write_index(emission.deadline)
         position = last_sequence(parts) if ticks else None
-        return frame_of(emitted(self.stage, emission, packed, sides, position, group, self.number))
+        return frame_of(emitted_rows(self.stage, emission, packed, sides, position, group, self.number))
 
 
-def frame_of(rows: pa.Table) -> pd.DataFrame:
-    """Rows as a pandas frame for Spark, with nullable integers: pandas would turn a column with a null into floats, exact only to 2^53."""
+def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """(rows of EMITTED) -> HOSTED as a pandas frame of Python's own values: pandas would turn numbers beside a null into floats, exact only to 2^53."""
     import pandas as pd  # noqa: PLC0415 - see above
 
-    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    return frame
+    columns: dict[str, list[Any]] = {"numbers": [[row.get(name) for name in NUMBERS] for row in rows]}
+    columns |= {name: [row.get(name) for row in rows] for name in ("others", "results", "side")}
+    return pd.DataFrame(columns, dtype=object)

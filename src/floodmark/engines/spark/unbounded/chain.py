@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from floodmark.core.time import Interval
 from floodmark.engines.frames.compile import compiled, stage_rows
-from floodmark.engines.frames.packing import EMITTED, PACKED, packing
+from floodmark.engines.frames.packing import HOSTED, PACKED, UNHOSTED, packing
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.handing import handed_ddl, handing
 from floodmark.engines.spark.state.processor import Processor
@@ -93,4 +93,5 @@ class Chain(Mapping[str, DataFrame]):
         packs = packing(stage, Interval(), everyone=self.ticks is not None, copy=self._copies)
         packed = rows.mapInArrow(packs, PACKED)
         processor = Processor(stage, number, self.ticks.clock if self.ticks else None)
-        return packed.groupBy("group").transformWithStateInPandas(processor, EMITTED, "Append", "EventTime")
+        hosted = packed.groupBy("group").transformWithStateInPandas(processor, HOSTED, "Append", "EventTime")
+        return hosted.selectExpr(*UNHOSTED)
