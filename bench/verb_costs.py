@@ -31,18 +31,18 @@ import spark_cluster
 
 _OPERATOR = "hourly_sales"
 _OLD, _NEW = 'cents=sum("cents"))', 'cents=sum("cents")).with_columns(mean="cents / orders")'
-_LAND = ("land", "orders")
-_STREAM = ("run", _OPERATOR, "--unbounded", "--until-caught-up")
+LAND = ("land", "orders")
+STREAM = ("run", _OPERATOR, "--unbounded", "--until-caught-up")
 _SAVE = ("savepoint", "create", _OPERATOR)
 PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "rows": (
         ("validate",),
         ("explain", _OPERATOR),
         ("explain", _OPERATOR, "--physical"),
-        _LAND,
+        LAND,
         ("run", _OPERATOR, "--preview"),
         ("run", _OPERATOR),
-        _STREAM,
+        STREAM,
         ("status",),
         ("sql", f"SELECT country, sum(cents) AS cents FROM {_OPERATOR} GROUP BY country"),
         ("partitions", _OPERATOR),
@@ -57,8 +57,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("diff", _OPERATOR, f"{_OPERATOR}@1"),
     ),
     "savepoints": (
-        _LAND,
-        _STREAM,
+        LAND,
+        STREAM,
         _SAVE,
         ("savepoint", "list"),
         ("savepoint", "show", "{savepoint}"),
@@ -69,18 +69,18 @@ PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("apply", _OPERATOR),
         ("rollback", _OPERATOR),
         ("rescale", _OPERATOR, "--key-groups", "64"),
-        (*_STREAM, "--from-scratch"),
+        (*STREAM, "--from-scratch"),
     ),
     "lakes": (
-        _LAND,
-        _STREAM,
+        LAND,
+        STREAM,
         ("replicate", "orders", "--to", "{beside}/replica"),
         ("maintain",),
         ("forget", "country=PT"),
         ("move", _OPERATOR, "--into", "{beside}/moved"),
     ),
     "supervised": (
-        _LAND,
+        LAND,
         ("start", _OPERATOR),
         _SAVE,
         ("logs", _OPERATOR),
@@ -210,18 +210,29 @@ def _used() -> float:
 
 
 @contextmanager
-def _shop(column: str, server: s3_server.Server, proxy: s3_server.Proxy) -> Iterator[Shop]:
-    """The shop of a column."""
+def opened(
+    column: str, server: s3_server.Server, proxy: s3_server.Proxy, *, cores: int = 1, archived: bool = False
+) -> Iterator[tuple[Shop, spark_cluster.Cluster | None]]:
+    """The shop of a column, and the cluster on which its verbs run, if they run on one.
+
+    Args:
+        column: of the table.
+        server: of the bucket.
+        proxy: before the server.
+        cores: of the cluster on which verbs run; each worker has one.
+        archived: whether executors of the cluster use the class archive of this user.
+    """
     with ExitStack() as stack:
+        cluster = None
         folder = Path(stack.enter_context(TemporaryDirectory()))
         environment = {**os.environ, "FLOODMARK_ENGINE": "embedded"}
         if column != "disk":
             environment |= s3_server.environment(proxy.url)
         if column == "cluster":
-            cluster = stack.enter_context(
-                spark_cluster.cluster(folder / "cluster", folder / "hidden", s3_server.environment(proxy.url))
-            )
-            settings = spark_cluster.SETTINGS | {"spark.cores.max": "1"}
+            variables, folders = s3_server.environment(proxy.url), (folder / "cluster", folder / "hidden")
+            cluster = stack.enter_context(spark_cluster.cluster(*folders, variables, archived=archived))
+            settings = spark_cluster.archived_settings() if archived else dict(spark_cluster.SETTINGS)
+            settings |= {"spark.cores.max": str(cores)}
             environment |= {
                 "FLOODMARK_ENGINE": "spark",
                 "FLOODMARK_MASTER": cluster.master,
@@ -236,12 +247,12 @@ def _shop(column: str, server: s3_server.Server, proxy: s3_server.Proxy) -> Iter
             own = 'spark=(*variables.spark, ("spark.authenticate.secret", Env("SPARK_SECRET"))),\n        memory=300,'
             shop.edit("resources/settings.py", "spark=variables.spark,", own)
             shop.edit("resources/settings.py", "import Settings", "import Env, Settings")
-        yield shop
+        yield shop, cluster
 
 
 def measured(column: str, part: str) -> Iterator[Measured]:
     """What the verbs of a part take in a column, in turn; each is shown on stderr as well."""
-    with s3_server.running() as server, s3_server.proxied(server) as proxy, _shop(column, server, proxy) as shop:
+    with s3_server.running() as server, s3_server.proxied(server) as proxy, opened(column, server, proxy) as (shop, _):
         for took in _in_turn(shop, part, proxy):
             shown = f"{took.seconds:.1f} s, {took.processor:.1f} of processors, {took.requests:,} requests"
             sys.stderr.write(f"{column} {took.verb}: {shown} {took.failure[-1000:]}\n")

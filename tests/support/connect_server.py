@@ -13,7 +13,7 @@ from types import MappingProxyType
 from spark_cluster import HIDE, LEAN, JavaProcess
 
 from floodmark.engines.spark.setup.home import spark_home
-from floodmark.engines.spark.setup.jars import class_path, of_buckets
+from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
 
 SETTINGS = {
@@ -43,7 +43,7 @@ def server(
     """
     folder.mkdir(parents=True)
     hidden.mkdir(parents=True, exist_ok=True)
-    jars = [spark_home() / "jars" / "*", *class_path(), *of_buckets()]
+    jars = [spark_home() / "jars" / "*", *class_path()]
     settings = {name: text for name, text in SETTINGS.items() if not (without and name.startswith(without))}
     command = [
         str(find_java().binary),

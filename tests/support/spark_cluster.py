@@ -21,12 +21,16 @@ from pathlib import Path
 from queue import Empty, Queue
 from types import MappingProxyType
 
+from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder, spark_home
+from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
 
 SECONDS = 300
 """Longest wait for a process to be ready, on a busy machine."""
-LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx96m")
+UNCHECKED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+"""Java options: the bytes of classes are not checked, which takes a tenth of the processor time in which Java starts."""
+LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx96m", *UNCHECKED)
 HIDE = 'mount --make-rprivate / && for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done && exec "$@"'
 SETTINGS = {
     "spark.executor.memory": "600m",
@@ -116,8 +120,17 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop all of it."""
-        for java in (*self.workers, *filter(None, [self._master])):
+        for java in self._processes:
             java.stop()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Ids of the processes of workers and master."""
+        return tuple(java.process.pid for java in self._processes)
+
+    @property
+    def _processes(self) -> tuple[JavaProcess, ...]:
+        return (*self.workers, *filter(None, [self._master]))
 
     def _worker(self, number: int) -> JavaProcess:
         folder = self.work / str(number)
@@ -157,13 +170,36 @@ class Cluster:
         }
 
 
+def archived_settings() -> dict[str, str]:
+    """``SETTINGS`` with which executors use the class archive of this user, who has to have one; for a cluster whose workers see it."""
+    archive_file = archive.path(cache_folder(), class_path())
+    assert archive_file.is_file(), "python -m floodmark.engines.spark.session.warmup"
+    settings = archive.of_executors(archive_file, class_path())
+    name = "spark.executor.extraJavaOptions"
+    return SETTINGS | settings | {name: f"{SETTINGS[name]} {settings[name]}"}
+
+
 @contextmanager
-def cluster(folder: Path, hidden: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Cluster]:
-    """A cluster of two workers, in a folder; they do not see the hidden one, and have some variables."""
+def cluster(
+    folder: Path,
+    hidden: Path,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    *,
+    archived: bool = False,
+) -> Iterator[Cluster]:
+    """A cluster of two workers, in a folder.
+
+    Args:
+        folder: of the cluster.
+        hidden: folder that workers do not see.
+        variables: of the environment of workers.
+        archived: whether workers see the class archive of this user, with the jars that are fetched once per user.
+    """
     cache_folder().mkdir(parents=True, exist_ok=True)
     hidden.mkdir(parents=True, exist_ok=True)
     (folder / "shared").mkdir(parents=True)
-    running = Cluster(folder / "shared", (hidden, cache_folder()), folder / "work", variables)
+    unseen = (hidden,) if archived else (hidden, cache_folder())
+    running = Cluster(folder / "shared", unseen, folder / "work", variables)
     try:
         running.start()
         yield running

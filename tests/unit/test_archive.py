@@ -87,3 +87,21 @@ def test_nothing_is_started_while_one_is_built_or_when_it_is_there(
     archive.start_build(target)
     assert not started
     assert archive.options(target)[-4] == f"-XX:SharedArchiveFile={target}"
+
+
+def test_the_archives_that_were_used_last_stay(tmp_path: Path) -> None:
+    older = [tmp_path / f"classes-{number}.jsa" for number in range(8)]
+    for age, file in enumerate(older):
+        file.touch()
+        os.utime(file, (1_000 + age, 1_000 + age))
+    archive.options(older[0])
+    archive.build(target := tmp_path / "classes-new.jsa", lambda fresh, _: fresh.touch())
+    assert target.exists()
+    assert [file for file in older if not file.exists()] == [older[1]]
+
+
+def test_executors_have_the_class_path_and_the_archive_of_their_machine(tmp_path: Path) -> None:
+    jars = [tmp_path / "a.jar", tmp_path / "b.jar"]
+    settings = archive.of_executors(tmp_path / "classes.jsa", jars)
+    assert settings["spark.executor.extraClassPath"].split(os.pathsep) == [str(jar) for jar in jars]
+    assert settings["spark.executor.extraJavaOptions"].startswith(f"-XX:SharedArchiveFile={tmp_path / 'classes.jsa'} ")

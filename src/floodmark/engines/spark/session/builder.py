@@ -37,7 +37,7 @@ from floodmark.engines.spark.session import limits, local_files, store
 from floodmark.engines.spark.session.executors import Launches, await_first
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder, check_release, home
-from floodmark.engines.spark.setup.jars import class_path, of_buckets
+from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
 from floodmark.engines.spark.setup.master import check_master, is_cluster, is_standalone
 
@@ -78,8 +78,6 @@ _LOCAL: Mapping[str, str] = MappingProxyType(
 )
 _PYTHON = "spark.pyspark.python"
 """Setting that names the Python of a cluster's workers."""
-_BEHIND = "SPARK_DIST_CLASSPATH"
-"""Variable with what Spark's scripts put at the end of Java's class path."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 """Variable with further arguments of ``spark-submit``, by which PySpark starts Java."""
@@ -198,9 +196,6 @@ def _prepare_process(cores: str, python: str | None) -> None:
         time.tzset()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the logger prints the text of the exception
     os.environ["JAVA_HOME"] = str(find_java().home)
-    # behind all others, so that the class archive, which has none of them, still fits
-    behind = [os.environ.get(_BEHIND, ""), *map(str, of_buckets())]
-    os.environ[_BEHIND] = os.pathsep.join(dict.fromkeys(filter(None, os.pathsep.join(behind).split(os.pathsep))))
     if not is_cluster(cores) or "SPARK_HOME" not in os.environ:
         os.environ["SPARK_HOME"] = str(
             home(cache_folder())
@@ -217,7 +212,7 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
     options += _java_options(jars, archive_to)
     settings |= {f"spark.hadoop.{name}": value for name, value in store.settings(os.environ).items()}
     if is_cluster(cores):
-        settings["spark.jars"] = ",".join(map(str, (*jars, *of_buckets())))
+        settings["spark.jars"] = ",".join(map(str, jars))
         settings |= {f"spark.executorEnv.{name}": value for name, value in store.of_executors(os.environ).items()}
     else:
         settings |= {**_LOCAL, "spark.local.dir": str(scratch() / "local")}

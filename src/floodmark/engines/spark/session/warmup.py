@@ -1,23 +1,28 @@
 """The warm-up program, whose loaded classes become the class archive: it does once, on a few rows, what runs do.
 
-These are a session, a Delta write, a stateful stream (transformWithStateInPandas) into Delta through foreachBatch, and a MERGE.
-``python -m floodmark.engines.spark.session.warmup`` builds the archive; the first session without an archive starts that process.
+These are a session, a Delta write, a stateful stream (transformWithStateInPandas) into Delta through foreachBatch, and a MERGE. Where the jars for buckets were
+fetched, it does all of that in a bucket too.
+``python -m floodmark.engines.spark.session.warmup`` builds the archive; the first session without an archive starts that process. With ``--executors`` it also
+prints the settings with which executors of a cluster on this machine use the archive.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from floodmark.engines.spark.session import warm_store
 from floodmark.engines.spark.session.builder import spark_session, stop_session
 from floodmark.engines.spark.setup import archive
 from floodmark.engines.spark.setup.home import cache_folder
-from floodmark.engines.spark.setup.jars import class_path
+from floodmark.engines.spark.setup.jars import class_path, of_buckets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,15 +54,20 @@ class _Count(StatefulProcessor):
         """Nothing is held."""
 
 
-def warm_up(spark: SparkSession, folder: Path) -> None:
-    """Do once what runs do, so that Java loads their classes."""
-    source, target = str(folder / "source"), str(folder / "target")
+def warm_up(spark: SparkSession, folder: str) -> None:
+    """Do once what runs do, so that Java loads their classes.
+
+    Args:
+        spark: session.
+        folder: path or URI of the folder for tables and checkpoint.
+    """
+    source, target = f"{folder}/source", f"{folder}/target"
     rows = spark.range(20).selectExpr("id", "id % 3 AS k", "CAST(id AS TIMESTAMP) AS t")
     for _ in range(2):
         rows.repartition(1).write.format("delta").mode("append").save(source)
     empty = spark.createDataFrame([], "k BIGINT, n BIGINT")
     empty.write.format("delta").save(target)
-    _stream(spark, source, target, str(folder / "checkpoint"))
+    _stream(spark, source, target, f"{folder}/checkpoint")
     spark.read.format("delta").load(target).createOrReplaceTempView("seen")
     spark.sql(
         f"MERGE INTO delta.`{target}` t USING (SELECT k, max(n) AS n FROM seen GROUP BY k) s ON t.k = s.k AND t.n < s.n "
@@ -86,10 +96,14 @@ def _stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> N
 
 
 def main() -> None:
-    """Build the class archive of this machine with the lowest priority: other processes come first."""
+    """Build the class archive of this machine with the lowest priority: other processes come first. With ``--executors``, print how executors here use it."""
     if hasattr(os, "nice"):
         os.nice(19)
     build()
+    if "--executors" in sys.argv[1:]:
+        settings = archive.of_executors(archive.path(cache_folder(), class_path()), class_path())
+        pairs = ", ".join(f'("{name}", "{value}")' for name, value in settings.items())
+        sys.stdout.write(f"use it: Settings(spark=({pairs})) in resources/settings.py\n")
 
 
 def build() -> None:
@@ -99,9 +113,12 @@ def build() -> None:
 
 def _session(target: Path, folder: Path) -> None:
     """Run the warm-up in a session that writes the archive when it ends."""
-    spark = spark_session(app="floodmark warm-up", archive_to=target)
-    warm_up(spark, folder)
-    stop_session(spark, seconds=_WRITE_SECONDS)
+    with ExitStack() as stack:
+        store = stack.enter_context(warm_store.running()) if of_buckets() else {}
+        spark = spark_session(app="floodmark warm-up", archive_to=target, extra=store)
+        for lake in (str(folder), *([f"s3://{warm_store.BUCKET}/lake"] if store else [])):
+            warm_up(spark, lake)
+        stop_session(spark, seconds=_WRITE_SECONDS)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ then, which Spark fills within a minute, after which Java compiles nothing; so a
 
 LOG = "classes.log"
 """File with the output of the last build."""
-_KEEP = 4
+_KEEP = 8
 _WORK = "building-"
 _FAILED = ".failed"
 
@@ -47,9 +47,27 @@ def path(folder: Path, jars: Sequence[Path]) -> Path:
 
 
 def options(archive: Path) -> tuple[str, ...]:
-    """Java options that use the archive; only the lean options if there is no archive."""
-    shared = (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-    return (*LEAN, *(shared if archive.is_file() else ()))
+    """Java options that use the archive, and note its use; only the lean options if there is no archive."""
+    with suppress(OSError):
+        os.utime(archive)  # the archive that was not used for the longest time is removed first
+    return (*LEAN, *(_sharing(archive) if archive.is_file() else ()))
+
+
+def of_executors(archive: Path, jars: Sequence[Path]) -> dict[str, str]:
+    """Spark's settings with which executors use the archive of their machine; without that file they start as before.
+
+    Args:
+        archive: on the workers' machines.
+        jars: as of ``path``; the class path of executors begins with them, as that of the driver does.
+    """
+    return {
+        "spark.executor.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.executor.extraJavaOptions": " ".join(_sharing(archive)),
+    }
+
+
+def _sharing(archive: Path) -> tuple[str, ...]:
+    return f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
 
 
 def options_to_write(archive: Path) -> tuple[str, ...]:
@@ -122,7 +140,7 @@ def building(folder: Path) -> FileLock:
 
 
 def _remove_old(folder: Path) -> None:
-    """Delete all but the newest few archives, which is safe for a Java that has mapped an older one."""
+    """Delete all but the few archives that were used last, which is safe for a Java that has mapped an older one."""
     for old in sorted(folder.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEEP]:
         old.unlink(missing_ok=True)
     for failed in folder.glob(f"classes-*{_FAILED}"):

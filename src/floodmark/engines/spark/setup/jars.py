@@ -133,7 +133,7 @@ _RESOLVE_SECONDS = 300
 
 
 def class_path() -> tuple[Path, ...]:
-    """Delta's jars, in a fixed order.
+    """Delta's jars, and those for buckets where they were fetched, in a fixed order.
 
     Raises:
         SetupError: SETUP-002, Delta's jars were not fetched yet.
@@ -143,7 +143,7 @@ def class_path() -> tuple[Path, ...]:
         fix = "Run `python -m floodmark.engines.spark.setup.jars` once with the network on."
         where = f"Delta jars in {cache_folder() / DELTA.folder}"
         raise SetupError(where, f"{len(DELTA.files)} jars", got, fix, code="SETUP-002")
-    return DELTA.paths
+    return (*DELTA.paths, *of_buckets())
 
 
 def of_buckets() -> tuple[Path, ...]:
