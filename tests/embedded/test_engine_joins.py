@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from deltalake import DeltaTable
 from engine_joins import JOINS, check
 from events import START, Event, disorder
 
-from floodmark import Stream, operator
+from floodmark import Stream, operator, sql_operator
 from floodmark.control.processes.engine import Computing
 from floodmark.core.time import Interval, to_ms
+from floodmark.engines.embedded.bounded import pool, run
 from floodmark.engines.embedded.memory.run import MemoryRun
-from floodmark.engines.frames.fast import joins
+from floodmark.engines.frames.fast import joins, window_joins
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.graph.steps import JoinKind
 from floodmark.spec.values.schema import ROW
@@ -79,6 +81,40 @@ def test_an_interval_join_of_the_engine_has_the_pairs_of_the_kernel(
         assert result.dropped == len(dropped) + len([row for row in dropped if row["value"] % 2 == 0])
     assert late
     assert pairs
+
+
+_HOPS = "TABLE(HOP(TABLE events, DESCRIPTOR(at), INTERVAL '5' MINUTES, INTERVAL '20' MINUTES))"
+HOTTEST = f"""SELECT h.key, h.n FROM (SELECT key, COUNT(*) AS n, window_start AS s, window_end AS e FROM {_HOPS} GROUP BY key, window_start, window_end) AS h
+    JOIN (SELECT MAX(c.n) AS most, c.s, c.e FROM (SELECT COUNT(*) AS n, window_start AS s, window_end AS e FROM {_HOPS} GROUP BY key, window_start, window_end) AS c
+    GROUP BY c.s, c.e) AS m ON h.s = m.s AND h.e = m.e AND h.n >= m.most"""
+
+
+@pytest.mark.feature("J7", "B6")
+@pytest.mark.parametrize("years", [0, 200])
+def test_rows_are_joined_with_the_one_row_of_their_window_by_the_engine_however_many_they_are(
+    engine: Computing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """Unless there may be too many windows: a row that is 200 years behind the others."""
+    hottest, by_kernel = sql_operator("hottest", HOTTEST, inputs={"events": Event}), list[Any]()
+    log, lake = disorder(hottest, 3, 200), Lake(str(tmp_path))
+    for entry in log.entries[-2:-1] if years else ():
+        entry["at"] += timedelta(days=365 * years)
+        entry["_event_time"] = to_ms(entry["at"])
+    land(lake, hottest, log)
+    joined = hottest.links[-1]
+    assert joined.stateful is not None
+    assert window_joins.a_window_each(joined, joined.stateful) == 1
+    kernels = pool.computed
+    monkeypatch.setattr(pool, "computed", lambda *given: by_kernel.append(given) or kernels(*given))
+    monkeypatch.setattr(run, "_are_small", lambda *_: False)
+    engine.run_bounded(hottest, lake, Interval(), force=True)
+    assert bool(by_kernel) == (years > 0)
+    made, wanted = (
+        _counted([row for row in table.to_pylist() if row["_kind"] == ROW])
+        for table in (outputs(lake, hottest)[""], MemoryRun(hottest).batch({"events": log.table()})[""])
+    )
+    assert made == wanted
+    assert made
 
 
 def _ms(time: Any) -> int:

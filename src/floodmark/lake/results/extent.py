@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from floodmark.core.time import END, NEVER, Interval, from_ms
+from floodmark.core.time import END, NEVER, Interval, from_ms, to_ms
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table.rows import INSTANT
 
@@ -85,6 +85,24 @@ def extent(path: str, interval: Interval, version: int | None = None, *, opened:
         if held or opened:
             total += Extent(files=1, rows=held, size=size)
     return total
+
+
+def span(path: str) -> tuple[int, int] | None:
+    """The first and the last event time of the rows of a table, ms, at the latest; all of time if a file does not say; None without rows."""
+    try:
+        actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+    except TableNotFoundError:
+        return None
+    names = [f"min.{_TIME}", f"max.{_TIME}", f"null_count.{_TIME}", "num_records"]
+    if not set(names) <= set(actions.column_names):
+        return (NEVER, END) if len(actions) else None
+    first, last = END, NEVER
+    for low, high, without, rows in zip(*(actions[name].to_pylist() for name in names), strict=True):
+        if rows is not None and rows == without:
+            continue  # markers alone
+        known = low is not None and high is not None
+        first, last = (min(first, to_ms(low)), max(last, to_ms(high))) if known else (NEVER, END)
+    return (first, last) if first <= last else None
 
 
 def counted(path: str, name: str, interval: Interval) -> int:

@@ -38,7 +38,7 @@ from floodmark.engines.frames.results import Computed, bounds, ended, linked, st
 from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
-from floodmark.lake.results.extent import extent
+from floodmark.lake.results.extent import extent, span
 from floodmark.lake.results.needs import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.answers import recorded
@@ -60,6 +60,8 @@ _SMALL_BYTES = 16_000_000
 """Most bytes of files whose rows Sail joins by intervals or windows."""
 _HELD = 32
 """Bytes of memory per byte of files that a join holds, at most: rows in memory are some ten times as large, and their keys beside them."""
+_BYTES_OF_A_WINDOW = 1 << 10
+"""Of memory for the one row of a window that a join holds, at most."""
 _BUCKETS = 16
 _WIDE = 1 << 14
 """Bytes of a row that is wide."""
@@ -255,8 +257,21 @@ def _joins_windows(
         if any(isinstance(each, steps.FlatMap) for each in steps.walk(stage)):
             return False
         overlaps *= windows.most_of_a_row(stage)
-    small = _are_small(whole, interval, lake, min(_SMALL_BYTES, memory // _HELD) // overlaps)
-    return small and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+    if not all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys):
+        return False
+    if _are_small(whole, interval, lake, min(_SMALL_BYTES, memory // _HELD) // overlaps):
+        return True
+    most = min(_SMALL_BYTES * _HELD, memory) // _BYTES_OF_A_WINDOW
+    return window_joins.a_window_each(operator, step) is not None and _most_windows(whole, lake) <= most
+
+
+def _most_windows(whole: Operator, lake: Lake) -> int:
+    """The most windows of any stage in which the rows of the inputs can be, by their event times."""
+    spans = [each for each in (span(lake.input(given)) for given in whole.inputs) if each is not None]
+    if not spans:
+        return 0
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    return max(windows.most_windows(link.stateful, first, last) for link in whole.links)
 
 
 def _with_windows_joined(
@@ -264,7 +279,8 @@ def _with_windows_joined(
 ) -> Computed:
     """The outputs of a window join, by Sail alone."""
     assert isinstance(step, steps.WindowAggregate)
-    rows, dropped = window_joins.compute(step, inputs, interval, rendering)
+    small = window_joins.a_window_each(operator, step) or 0
+    rows, dropped = window_joins.compute(step, inputs, interval, rendering, small)
     return Computed(outputs=with_results(operator, step, rows, {}, rendering), dropped=dropped)
 
 

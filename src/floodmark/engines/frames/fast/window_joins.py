@@ -15,7 +15,7 @@ from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.fast import joins, windows
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import Step, WindowAggregate
+from floodmark.spec.graph.steps import Expect, Filter, Project, Read, Step, Union, WindowAggregate, walk
 from floodmark.spec.keyed.matching import WindowJoin
 from floodmark.spec.values.run import LateRows
 
@@ -29,8 +29,28 @@ def possible(operator: Operator, step: Step, interval: Interval, late_rows: Late
     return joins.joinable(operator, step)
 
 
+def a_window_each(operator: Operator, step: Step) -> int | None:
+    """The side of an inner join, 0 or 1, that has at most one row for each window, as the aggregate of a stage without keys; None if none has."""
+    function = _function(step) if isinstance(step, WindowAggregate) else None
+    if function is None or function.kind != "inner" or not isinstance(step.parent, Union):
+        return None
+    given = {one.name: one for one in operator.inputs}
+    for tag, side in enumerate(step.parent.parents):
+        *behind, read = reversed(tuple(walk(side)))
+        upstream = given[read.input].upstream if isinstance(read, Read) else None
+        stage = upstream.operator.stateful if upstream is not None and upstream.operator.whole is not None else None
+        alone = isinstance(stage, WindowAggregate) and not stage.keys and stage.fires_once_on_grid and stage.columnar
+        if alone and all(isinstance(one, (Expect, Filter, Project)) for one in behind):
+            return tag
+    return None
+
+
 def compute(
-    step: WindowAggregate, inputs: Mapping[str, DataFrame], interval: Interval, rendering: Rendering = as_written
+    step: WindowAggregate,
+    inputs: Mapping[str, DataFrame],
+    interval: Interval,
+    rendering: Rendering = as_written,
+    first: int = 0,
 ) -> tuple[DataFrame, Callable[[], int]]:
     """The rows of a join, and a function for the number of dropped (row, window) pairs.
 
@@ -39,6 +59,7 @@ def compute(
         inputs: input name -> stamped rows.
         interval: only windows whose last millisecond lies in the interval are computed.
         rendering: of expressions, for the session of the frames.
+        first: of an inner join, the side that stands first in the engine's join: the one that Sail holds in memory.
     """
     function = _function(step)
     assert function is not None
@@ -54,7 +75,8 @@ def compute(
         on_time.append(pairs.filter("NOT _late").drop("_late"))
         dropped.append(windows.number_of_late(pairs, rows))
     equal = [*(f"s0k{i} = s1k{i}" for i in keys), "s0end = s1end"]
-    joined = on_time[0].join(on_time[1], expr(on_time[0], " AND ".join(equal)), joins.HOW[function.kind])
+    sides = on_time[first], on_time[1 - first]
+    joined = sides[0].join(sides[1], expr(sides[0], " AND ".join(equal)), joins.HOW[function.kind])
     shown = {"right": "s1{0}", "full": "coalesce(s0{0}, s1{0})"}.get(function.kind, "s0{0}")
     values = [(f"s{tag}v{i}", name) for tag in (0, 1) for i, (_, name) in enumerate(function.places[tag])]
     results = joined.selectExpr(

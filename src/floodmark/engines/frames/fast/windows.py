@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from floodmark.core.sql import spark_literal
-from floodmark.core.time import Interval
+from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import maybe_dropped, plain_key, without_filtered
@@ -30,7 +30,7 @@ from floodmark.semantics.windows.forever import Forever
 from floodmark.semantics.windows.grid import Grid
 from floodmark.spec.expressions import check
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import Expect, WindowAggregate, quarantines, walk
+from floodmark.spec.graph.steps import Expect, Step, WindowAggregate, quarantines, walk
 from floodmark.spec.values.run import LateRows
 from floodmark.spec.values.schema import BOUNDED
 from floodmark.spec.windowing.aggregates import AnyAggregate
@@ -120,6 +120,23 @@ def most_of_a_row(step: WindowAggregate) -> int:
             return -(-window.size // window.step)
         case _:
             return 1
+
+
+def most_windows(step: Step | None, first: int, last: int) -> int:
+    """The most windows of a step that have rows of event times, ms, from ``first`` up to ``last``; all times that there are if they cannot be counted."""
+    match step.window if isinstance(step, WindowAggregate) else None:
+        case Global():
+            return 1
+        case Tumbling() as window:
+            apart = window.size
+        case Sliding() as window:
+            apart = window.slide
+        case CumulativeWindow() as window:
+            apart = window.step
+        case _:
+            return END
+    assert isinstance(step, WindowAggregate)
+    return (last - first) // apart + 1 + most_of_a_row(step)
 
 
 def with_ends(step: WindowAggregate, rows: DataFrame, interval: Interval) -> DataFrame:
