@@ -28,7 +28,7 @@ from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import Rendering, with_columns
-from floodmark.engines.frames.fast import joins, window_joins, windows
+from floodmark.engines.frames.fast import joins, sessions, window_joins, windows
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
@@ -201,6 +201,10 @@ def _planned_link(
         return [
             (output.table, rows) for output, rows in _in_sql(operator, step, parent, Interval(), rendering).outputs
         ], ""
+    if isinstance(step, steps.WindowAggregate) and _are_sessions(operator, step, Interval(), "as_landed"):
+        made = sessions.grouped(step, parent, rendering, sail_aggregate)
+        outputs = with_results(operator, step, sessions.results(step, made, Interval()), {}, rendering)
+        return [(output.table, rows) for output, rows in outputs], ""
     if _joins(operator, step, Interval(), lake):
         joined = _joined(operator, step, inputs, Interval(), rendering, late=False)
         return [(output.table, rows) for output, rows in joined.outputs], ""
@@ -224,6 +228,12 @@ def _rendered(operator: Operator, text: str, schema: Schema) -> str:
 def _plain(operator: Operator, step: steps.WindowAggregate, interval: Interval, late_rows: LateRows) -> bool:
     """Whether plain SQL on Sail gives the same results as the kernel."""
     same = windows.possible(operator, interval, late_rows, sail_aggregate)
+    return same and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
+
+
+def _are_sessions(operator: Operator, step: steps.WindowAggregate, interval: Interval, late_rows: LateRows) -> bool:
+    """Whether SQL on Sail may have the sessions of the kernel."""
+    same = sessions.possible(operator, interval, late_rows, sail_aggregate)
     return same and all(agrees(KEY, step.parent.schema.types[key]) for key in step.keys)
 
 
@@ -388,12 +398,28 @@ class _Run:
         parent = compiled(step.parent, inputs, self.known([step], inputs, {}), self.rendering)
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):
             return _in_sql(operator, step, parent, self.interval, self.rendering)
+        if isinstance(step, steps.WindowAggregate) and _are_sessions(operator, step, self.interval, self.late_rows):
+            found = self._sessions(step, parent)
+            if found is not None:
+                return found
         stage = stage_of(operator)
         assert stage is not None
         if isinstance(stage, (ElementStage, ProcessStage)):
             needed = scans(operator, self.interval)
             stage = replace(stage, clip=None if self.interval.everything else Clip(interval=self.interval, read=needed))
         return self._by_kernels(stage, parent)
+
+    def _sessions(self, step: steps.WindowAggregate, parent: DataFrame) -> Computed | None:
+        """The outputs of sessions, by SQL alone; None if it may have others than the kernel."""
+        folder = self.scratch / uuid4().hex
+        sessions.grouped(step, parent, self.rendering, sail_aggregate).write.parquet(str(folder))
+        if not any(folder.glob("*.parquet")):
+            return None
+        made = self._read(folder)
+        if sessions.in_doubt(step, made):
+            return None
+        outputs = with_results(self.operator, step, sessions.results(step, made, self.interval), {}, self.rendering)
+        return Computed(outputs=outputs, dropped=partial(sessions.dropped, made))
 
     def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:
         source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)

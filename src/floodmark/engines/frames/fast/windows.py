@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from floodmark.core.sql import spark_literal
@@ -53,7 +53,7 @@ def possible(operator: Operator, interval: Interval, late_rows: LateRows, measur
     after = (one for _, result in operator.results for one in walk(result))
     if any(quarantines(one) and not isinstance(one, Expect) for one in after):
         return False
-    plain = ranked.alone(step) or all(_sql(step, n, a, "v", measured) is not None for n, a in step.aggregates)
+    plain = ranked.alone(step) or has_sql(step, measured)
     grid = grid_of(step, interval) is not None
     revisable = any(one.revisable for one in operator.inputs)
     return plain and grid and not revisable and (step.allowed_lateness == 0 or late_rows == "all")
@@ -78,8 +78,11 @@ def compute(
     guard, chosen = on_sail(rows), ranked.orders(step)
     pairs = with_ends(step, rows, interval).selectExpr(
         *(f"{plain_key(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
-        *(f"{_value(step, a.expression, rendering, guard=guard)} AS v{i}" for i, (_, a) in enumerate(step.aggregates)),
-        *ranked.columns(chosen, lambda text: _value(step, text, rendering, guard=guard)),
+        *(
+            f"{argument(step, a.expression, rendering, guard=guard)} AS v{i}"
+            for i, (_, a) in enumerate(step.aggregates)
+        ),
+        *ranked.columns(chosen, lambda text: argument(step, text, rendering, guard=guard)),
         "_end",
         "_end - 1 <= _watermark AS _late",
     )
@@ -98,11 +101,21 @@ def _measured(step: WindowAggregate, pairs: DataFrame, measured: Measured) -> Da
     if ranked.alone(step):
         values = (f"CAST(v{i} AS {types[n]}) AS m{i}" for i, (n, _) in enumerate(step.aggregates))
         return pairs.selectExpr(*keys, "_end", *values)
-    measures = [
-        expr(pairs, f"CAST({_sql(step, n, a, f'v{i}', measured)} AS {types[n]})").alias(f"m{i}")
+    return pairs.groupBy(*keys, "_end").agg(*measures(step, pairs, measured))
+
+
+def measures(step: WindowAggregate, rows: DataFrame, measured: Measured) -> list[Column]:
+    """The aggregates of a step over the values ``v`` of grouped rows, as ``m``."""
+    types = step.schema.types
+    return [
+        expr(rows, f"CAST({_sql(step, n, a, f'v{i}', measured)} AS {types[n]})").alias(f"m{i}")
         for i, (n, a) in enumerate(step.aggregates)
     ]
-    return pairs.groupBy(*keys, "_end").agg(*measures)
+
+
+def has_sql(step: WindowAggregate, measured: Measured) -> bool:
+    """Whether SQL has all aggregates of a step."""
+    return all(_sql(step, n, a, "v", measured) is not None for n, a in step.aggregates)
 
 
 def _sql(step: WindowAggregate, name: str, aggregate: AnyAggregate, value: str, measured: Measured) -> str | None:
@@ -154,7 +167,9 @@ def with_ends(step: WindowAggregate, rows: DataFrame, interval: Interval) -> Dat
     return ending.filter(f"{ended} >= {interval.start} AND {ended} < {interval.end}")
 
 
-def stamped(step: WindowAggregate, results: DataFrame, names: Sequence[str], interval: Interval) -> DataFrame:
+def stamped(
+    step: WindowAggregate, results: DataFrame, names: Sequence[str], interval: Interval, start: str = ""
+) -> DataFrame:
     """The rows of windows with their stamps.
 
     Args:
@@ -162,14 +177,14 @@ def stamped(step: WindowAggregate, results: DataFrame, names: Sequence[str], int
         results: keys ``k``, ``_end``, values ``m``.
         names: of the values.
         interval: of the run.
+        start: SQL of the start of a window; by default as its grid has it.
     """
     grid, ended = grid_of(step, interval), extent.sql_event_time("_end")
     bounds = []
     if grid is not None and not isinstance(grid, Forever):
-        bounds = [
-            f"{extent.sql_bound(grid.sql_start('_end'))} AS window_start",
-            f"{extent.sql_bound('_end')} AS window_end",
-        ]
+        start = grid.sql_start("_end")
+    if start:
+        bounds = [f"{extent.sql_bound(start)} AS window_start", f"{extent.sql_bound('_end')} AS window_end"]
     return results.selectExpr(
         *(f"k{i} AS `{k}`" for i, k in enumerate(step.keys)),
         *bounds,
@@ -235,7 +250,7 @@ def _type_of(step: WindowAggregate, expression: str | None) -> str:
     return "bigint" if expression is None else check(expression, step.parent.schema, f"step '{step.uid}'")
 
 
-def _value(step: WindowAggregate, expression: str | None, rendering: Rendering, *, guard: bool) -> str:
+def argument(step: WindowAggregate, expression: str | None, rendering: Rendering, *, guard: bool) -> str:
     """SQL text of an aggregate's argument for a row, in which -0.0 is 0.0 and, for Sail, which tells one with a sign apart, NaN is one value."""
     kind = _type_of(step, expression)
     text = "1" if expression is None else rendering(expression, step.parent.schema)
