@@ -70,7 +70,7 @@ RAW_STREAMS = {
 """Other words for streams of Spark, which have no ROW_NUMBER and no times that are computed."""
 APPENDING = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q10", "q11", "q13", "q14", "q20", "q21", "q22")
 """The queries that raw Spark runs as a stream that appends; of the others its streams have no form, or none that a table of Delta takes."""
-NAMES = (*list(QUERIES)[:13], "q13", *list(QUERIES)[13:])
+NAMES = tuple(sorted((*QUERIES, "q13"), key=lambda query: int(query[1:])))
 MODES = ("bounded", "unbounded")
 MEASUREMENT = ("query", "system", "mode", "events")
 """What tells rows of ``bench/results/auctions.json`` apart."""

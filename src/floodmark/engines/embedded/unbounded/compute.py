@@ -59,8 +59,8 @@ _DUE_BYTES = 16_000_000
 """Most bytes of state that are decoded, merged and emitted in one call; a call holds several times as much."""
 _OBJECTS = 8
 """Bytes of Python objects per byte of a row, about."""
-_MESSAGE_BYTES = 32_000_000
-"""Most bytes of rows that are sent to Sail in one message; larger tables are passed through a file."""
+_MESSAGE_BYTES = 8_000_000
+"""Most bytes of rows that are sent to Sail in one message; larger tables are passed through a file, which takes less of both processes."""
 Known = dict[Step, DataFrame]
 Framing = Callable[[Mapping[str, DataFrame], Known], DataFrame]
 """(input name -> frame of its rows, step -> frame of steps that are computed already) -> the frame computed from them."""
@@ -518,7 +518,7 @@ def _frames(connection: Connection, tables: Mapping[str, pa.Table]) -> Iterator[
                 continue
             scratch = scratch or Scratch()
             path = scratch.path / f"{number}.parquet"
-            pq.write_table(table, path)
+            pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
             frames[name] = connection.spark.read.parquet(str(path))
         yield frames
     finally:

@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.time import NEVER, Interval
+from floodmark.engines.embedded.unbounded.columns import columns_read
 from floodmark.engines.frames.inputs import check_columns
 from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.folder.paths import Lake
@@ -76,6 +77,7 @@ class Take:
         position: after these files.
         restated: whether rows of bounded runs count too.
         behind: only rows with a larger ``_sequence`` count.
+        columns: the columns of the input that are read; None for all.
     """
 
     files: tuple[File, ...]
@@ -103,6 +105,7 @@ class Reader:
     most_files: int | None
     reached: str
     behind: int = -1
+    columns: frozenset[str] | None = None
     last: int | None = None
     """The last version of the table to read; None for no end."""
     hold: Hold | None = None
@@ -155,14 +158,24 @@ class Reader:
         """The verdict that the reader waits for, in words; empty if it does not."""
         return "" if self.hold is None else self.hold.waits_for
 
-    def rows(self, take: Take) -> pa.Table:
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The columns that are not read, as no step names them."""
+        return frozenset() if self.columns is None else frozenset(self.input.schema.names) - self.columns
+
+    def rows(self, take: Take, *, whole: bool = False) -> pa.Table:
         """The rows of files: the columns of the input, then the stamps.
+
+        Args:
+            take: the files.
+            whole: read all columns, also those that no step names; by default these are null.
 
         Raises:
             ExecutionError: EXECUTION-005 the table lacks a column, EXECUTION-060 a file is gone.
         """
         wanted = row_schema(self.input.schema)
-        tables = [self._read(file, wanted) for file in take.files]
+        left_out = frozenset[str]() if whole else self.left_out
+        tables = [self._read(file, wanted, left_out) for file in take.files]
         rows = pa.concat_tables([wanted.empty_table(), *tables])
         if take.restated:
             index = rows.schema.get_field_index("_progress")
@@ -342,11 +355,11 @@ class Reader:
             count, size = count + 1, size + file.size
         return chosen
 
-    def _read(self, file: File, wanted: pa.Schema) -> pa.Table:
+    def _read(self, file: File, wanted: pa.Schema, left_out: frozenset[str]) -> pa.Table:
         path = f"{self.path}/{file.path}"
         try:
             with pq.ParquetFile(self._opened(file)) as opened:
-                there = set(opened.schema_arrow.names)
+                there = set(opened.schema_arrow.names) - left_out
                 table = opened.read(columns=[name for name in wanted.names if name in there])
         except FileNotFoundError:
             fix = f"Put it back, or compute all anew: floodmark run {self.operator.name} --unbounded --from-scratch"
@@ -357,7 +370,11 @@ class Reader:
             where = f"input '{self.input.name}' of {self.operator.version}"
             raise ExecutionError(where, f"a Parquet file at {path}", str(error), fix, code="EXECUTION-060") from error
         columns = [
-            table[field.name].cast(field.type) if field.name in there else self._absent(file, field, table.num_rows)
+            pa.nulls(table.num_rows, field.type)
+            if field.name in left_out
+            else table[field.name].cast(field.type)
+            if field.name in there
+            else self._absent(file, field, table.num_rows)
             for field in wanted
         ]
         return pa.table(columns, schema=wanted)
@@ -383,7 +400,11 @@ def readers(operator: Operator, timeline: Timeline, order: Sequence[str], most_f
     """
     by_name = {input_.name: input_ for input_ in operator.inputs}
     lake, reached = timeline.lake, timeline.folder(REACHED)
-    by_input = {name: Reader(operator, by_name[name], lake, most_files, reached) for name in order}
+    needed = columns_read(operator)
+    by_input = {
+        name: Reader(operator, by_name[name], lake, most_files, reached, columns=needed.get(name, frozenset()))
+        for name in order
+    }
     for name, hold in Hold.of(operator, lake).items():
         by_input[name].hold = hold
     for name, reader in by_input.items():

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
+from floodmark.core.errors import ExecutionError
 from floodmark.core.patience import patient
 from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER
@@ -197,7 +198,8 @@ class _Stream:
         last = self.compute.state.batch
         if last is not None and last.progress < min(last.reached.values()):
             with self.within():
-                self._batch({name: self._rows(name, None) for name in self.readers}, time.monotonic(), Stopwatch())
+                rows = {name: self._rows(name, None) for name in self.readers}
+                self._batch(rows, {}, time.monotonic(), Stopwatch())
 
     def step(self) -> bool:
         """Compute one micro-batch; returns whether there were files to read."""
@@ -216,7 +218,7 @@ class _Stream:
             rows = {name: self._rows(name, takes.get(name)) for name in self.readers}
             watch.lap("read")
             if woken or settles or any(table.num_rows for table in rows.values()):
-                self._batch(rows, began, watch)
+                self._batch(rows, takes, began, watch)
         return bool(takes)
 
     def _settles(self) -> bool:
@@ -225,11 +227,32 @@ class _Stream:
         known = last.reached if last is not None else {}
         return any(reader.settled > known.get(name, NEVER) for name, reader in self.readers.items())
 
-    def _rows(self, name: str, take: Take | None) -> pa.Table:
+    def _rows(self, name: str, take: Take | None, *, whole: bool = False) -> pa.Table:
         reader = self.readers[name]
-        return reader.rows(Take((), _NOWHERE) if take is None else take)
+        return reader.rows(Take((), _NOWHERE) if take is None else take, whole=whole)
 
-    def _batch(self, rows: Mapping[str, pa.Table], began: float, watch: Stopwatch) -> None:
+    def _evaluated(
+        self,
+        rows: Mapping[str, pa.Table],
+        takes: Mapping[str, Take],
+        compute: Callable[[Mapping[str, pa.Table]], Evaluated],
+    ) -> Evaluated:
+        """Compute a micro-batch. One that fails is computed once more over all columns, as the error shows the row that fails."""
+        try:
+            return compute(rows)
+        except BaseException as error:
+            self.compute.state.discard()
+            shows_row = isinstance(error, ExecutionError) and error.code == "EXECUTION-050"
+            if not shows_row or not any(reader.left_out for reader in self.readers.values()):
+                raise
+        whole = {name: self._rows(name, takes.get(name), whole=True) for name in self.readers}
+        try:
+            return compute(whole)
+        except BaseException:
+            self.compute.state.discard()
+            raise
+
+    def _batch(self, rows: Mapping[str, pa.Table], takes: Mapping[str, Take], began: float, watch: Stopwatch) -> None:
         last = self.compute.state.batch
         number, reached = (0 if last is None else last.number + 1), dict(last.reached if last is not None else {})
         for name, table in rows.items():
@@ -239,11 +262,7 @@ class _Stream:
         before, progress = progress_of(last), min(reached.values())
         now = time.time_ns() // 1_000_000
         at = now if self.clock is None else self.clock.at(last)
-        try:
-            evaluated = self.compute.batch(number, rows, before, progress, at)
-        except BaseException:
-            self.compute.state.discard()
-            raise
+        evaluated = self._evaluated(rows, takes, lambda read: self.compute.batch(number, read, before, progress, at))
         batch = Batch(
             number=number,
             progress=progress,
