@@ -25,6 +25,11 @@ def _column(events: Stream[Event]) -> Stream:
     return events.filter("value <> 3").with_columns(ratio="100 DIV (value - 7)", other="100 DIV (value - 3)")
 
 
+def _narrow(events: Stream[Event]) -> Stream:
+    """Reads no key: the error shows it nonetheless."""
+    return events.select(narrow="100 DIV (value - 7)")
+
+
 def _aggregated(events: Stream[Event]) -> Stream:
     return events.key_by("key").window(Tumbling("10 minutes")).aggregate(total=sum("100 DIV (value - 7)"))
 
@@ -37,6 +42,7 @@ def _behind(events: Stream[Event]) -> Stream:
 PROGRAMS = {
     "filter": (operator(_filtered, name="filtered"), "100 DIV (value - 7) <> 1"),
     "column 'ratio'": (operator(_column, name="columns"), "100 DIV (value - 7)"),
+    "column 'narrow'": (operator(_narrow, name="narrow"), "100 DIV (value - 7)"),
     "step 'total'": (operator(_aggregated, name="aggregated"), "100 DIV (value - 7)"),
     "behind": (operator(_behind, name="behind"), "100 DIV (total - 7)"),
 }
