@@ -31,8 +31,10 @@ def possible(operator: Operator, step: Step, interval: Interval, late_rows: Late
 
 def a_window_each(operator: Operator, step: Step) -> int | None:
     """The side of an inner join, 0 or 1, that has at most one row for each window, as the aggregate of a stage without keys; None if none has."""
-    function = _function(step) if isinstance(step, WindowAggregate) else None
-    if function is None or function.kind != "inner" or not isinstance(step.parent, Union):
+    if not isinstance(step, WindowAggregate) or not isinstance(step.parent, Union):
+        return None
+    function = _function(step)
+    if function is None or function.kind != "inner":
         return None
     given = {one.name: one for one in operator.inputs}
     for tag, side in enumerate(step.parent.parents):
