@@ -399,9 +399,9 @@ class _Run:
         if isinstance(step, steps.WindowAggregate) and _plain(operator, step, self.interval, self.late_rows):
             return _in_sql(operator, step, parent, self.interval, self.rendering)
         if isinstance(step, steps.WindowAggregate) and _are_sessions(operator, step, self.interval, self.late_rows):
-            found = self._sessions(step, parent)
-            if found is not None:
-                return found
+            by_sail = self._sessions(step, parent)
+            if by_sail is not None:
+                return by_sail
         stage = stage_of(operator)
         assert stage is not None
         if isinstance(stage, (ElementStage, ProcessStage)):

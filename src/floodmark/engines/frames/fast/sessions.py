@@ -102,8 +102,8 @@ def in_doubt(step: WindowAggregate, sessions: DataFrame) -> bool:
 
 def results(step: WindowAggregate, sessions: DataFrame, interval: Interval) -> DataFrame:
     """The results of the step, stamped."""
-    kept = sessions.filter("_dropped = 0")
-    return windows.stamped(step, kept, [name for name, _ in step.aggregates], interval, start="_start")
+    on_time = sessions.filter("_dropped = 0")
+    return windows.stamped(step, on_time, [name for name, _ in step.aggregates], interval, start="_start")
 
 
 def dropped(sessions: DataFrame) -> int:

@@ -36,10 +36,10 @@ def a_window_each(operator: Operator, step: Step) -> int | None:
     function = _function(step)
     if function is None or function.kind != "inner":
         return None
-    given = {one.name: one for one in operator.inputs}
+    inputs = {one.name: one for one in operator.inputs}
     for tag, side in enumerate(step.parent.parents):
         *behind, read = reversed(tuple(walk(side)))
-        upstream = given[read.input].upstream if isinstance(read, Read) else None
+        upstream = inputs[read.input].upstream if isinstance(read, Read) else None
         stage = upstream.operator.stateful if upstream is not None and upstream.operator.whole is not None else None
         alone = isinstance(stage, WindowAggregate) and not stage.keys and stage.fires_once_on_grid and stage.columnar
         if alone and all(isinstance(one, (Expect, Filter, Project)) for one in behind):
