@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from floodmark.spec.workspace import Settings
 
 SOAKS = "FLOODMARK_SEEDS" in os.environ
 """Whether this is ``make soak``."""
 # a busy machine is no failure, and what fails is what a change has broken: make test draws the same examples each time, make soak others and more
-settings.register_profile("floodmark", deadline=None, derandomize=not SOAKS, max_examples=150 if SOAKS else 15)
+settings.register_profile(
+    "floodmark",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not SOAKS,
+    max_examples=150 if SOAKS else 15,
+)
 settings.load_profile("floodmark")
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import pytest
 import yaml
 from click.testing import Result
 from packaging.requirements import Requirement
+from ports import free_port
 from postgres import data_folder, database, serving
 
 from floodmark.cli.deployment import compose, installation, kubernetes, systemd
@@ -381,15 +381,6 @@ def supervise(words: list[str], environment: Mapping[str, str], port: int) -> su
     return subprocess.Popen(ported, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def free_ports(count: int) -> list[int]:
-    """Several, no two of them the same."""
-    with ExitStack() as open_:
-        probes = [open_.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((installation.LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
 def says(process: subprocess.Popen[str], text: str) -> None:
     """Read lines of a process up to one with a text."""
     assert process.stdout is not None
@@ -413,7 +404,7 @@ def test_a_unit_of_a_supervisor_stands_by_takes_over_and_its_probe_answers(
         assert environment["FLOODMARK_CONTROL"] == os.environ["FLOODMARK_CONTROL"]
         (_, probe), *_ = [(one.name, one.probe) for one in deployment_of(shop).processes()]
         running = list[subprocess.Popen[str]]()
-        for port in free_ports(2):
+        for port in (free_port(), free_port()):
             process = supervise(words, environment, port)
             stack.callback(process.wait)
             stack.callback(process.kill)
@@ -432,7 +423,7 @@ def test_a_unit_of_a_supervisor_stands_by_takes_over_and_its_probe_answers(
 
 
 def until(seen: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not seen():
         assert time.monotonic() < end
         time.sleep(0.05)

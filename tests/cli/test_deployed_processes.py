@@ -17,7 +17,7 @@ import psutil
 import pytest
 import yaml
 from click.testing import Result
-from dagster_server import free_port
+from ports import free_port
 from postgres import data_folder, database, serving
 
 from floodmark.cli.deployment import image, installation

@@ -32,7 +32,7 @@ def asked(folder: Path, questions: Questions) -> Any:
             await session.initialize()
             return await questions(session)
 
-    return asyncio.run(asyncio.wait_for(conversation(), 120))
+    return asyncio.run(asyncio.wait_for(conversation(), 300))
 
 
 def text(result: Any) -> Any:

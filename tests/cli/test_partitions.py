@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def test_a_stream_that_has_ended_passes_no_partition_of_the_future() -> None:
     open_ended = Daily("2025-03-01")
     listed = [name for name, _ in passed(open_ended, to_ms(datetime(2025, 3, 1)), 253_402_300_799_999)]
     assert listed[0] == "2025-03-01"
-    assert listed[-1] < f"{datetime.now():%Y-%m-%d}"
+    assert listed[-1] < f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 @pytest.mark.usefixtures("days")

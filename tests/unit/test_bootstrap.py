@@ -6,6 +6,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,16 +207,16 @@ def test_without_chromium_and_mariadb_the_set_is_not_complete_and_says_so_each_t
 def test_of_two_at_once_the_second_waits_and_finds_it_complete(clone: Clone) -> None:
     waits = threading.Event()
     clone._patch.setattr(bootstrap, "_say", lambda text: waits.set() if "waiting" in text else None)
-    with (clone.root / "bootstrap.py").open("r+b") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        second = threading.Thread(target=bootstrap.main, args=("base",))
-        second.start()
-        assert waits.wait(60)
-        assert clone.commands == []
-        (clone.venv / "bin").mkdir(parents=True)
-        (clone.venv / "bin" / "python").touch()
-        (clone.venv / ".base").touch()
-    second.join()
+    with ThreadPoolExecutor(1) as pool:
+        with (clone.root / "bootstrap.py").open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            second = pool.submit(bootstrap.main, "base")
+            assert waits.wait(60)
+            assert clone.commands == []
+            (clone.venv / "bin").mkdir(parents=True)
+            (clone.venv / "bin" / "python").touch()
+            (clone.venv / ".base").touch()
+        assert second.result() == 0
     assert clone.installs() == []
 
 

@@ -125,7 +125,7 @@ def test_stamps_tell_the_front_whatever_bounds_there_were(pieces) -> None:
 
 
 @pytest.mark.feature("T16")
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(commits=st.lists(rows_of.filter(len), min_size=1, max_size=3), weighed=some_bounds, window=windows)
 def test_a_report_on_a_landed_log_equals_brute_force(tmp_path_factory, commits, weighed, window) -> None:
     lake, last = Lake(str(tmp_path_factory.mktemp("lake"))), None

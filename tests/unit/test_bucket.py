@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,11 +63,8 @@ def test_of_many_writers_of_one_file_exactly_one_creates_it(s3: Server, s3_proxy
         if bucket.create(file, b"%d" % number):
             won.append(number)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
     s3_proxy.plan()
     assert [b"%d" % number for number in won] == [bucket.read(file)]
 

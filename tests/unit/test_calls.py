@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -51,6 +50,20 @@ def step_of(function, schema=None, **settings):
     return asking.calls[0]
 
 
+async def turns(count: int) -> None:
+    """Let the loop turn so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def over():
+    """Set when the test ends: until then a function of the test may wait for it, as one that does not return."""
+    ended = threading.Event()
+    yield ended
+    ended.set()
+
+
 def replies(function, count: int, **settings) -> dict[int, object]:
     """Value -> reply of a function with an answer."""
     questions = [Question(n.to_bytes(16, "big"), {"value": n}, n) for n in range(count)]
@@ -77,7 +90,7 @@ def test_what_would_end_the_loop_fails_its_call_alone(raised: BaseException, mes
         return asyncio.run(ends(row)) if not isinstance(raised, StopIteration) else _raise(row, raised)
 
     for function in (ends, ends_in_a_thread):
-        answered = replies(function, 3, retries=0, timeout="5 seconds", on_error="quarantine")
+        answered = replies(function, 3, retries=0, timeout="2 minutes", on_error="quarantine")
         assert isinstance(answered[1], UserCodeError)
         assert re.search(f"USER-009.*({message})", str(answered[1]))
         assert answered[0] == [{"answer": 0}]
@@ -130,10 +143,15 @@ def test_answers_come_in_the_order_of_their_rows(run, ordered):
 def test_an_ordered_call_waits_for_the_row_before_it_and_an_unordered_one_does_not():
     def starts(*, ordered: bool) -> list[int]:
         began: list[int] = []
+        enough = asyncio.Event()
 
         async def slow_first(row):
             began.append(row["value"])
-            await asyncio.sleep(0.3 if row["value"] == 0 else 0)
+            if len(began) == (4 if ordered else 40):
+                enough.set()
+            if row["value"] == 0:
+                await enough.wait()
+                await turns(20)  # in which more could begin
             return {"answer": len(began)}
 
         return [
@@ -191,12 +209,12 @@ def test_a_call_that_fails_is_made_again_with_the_same_key():
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_call_that_does_not_return_in_time_is_named(plain):
+def test_a_call_that_does_not_return_in_time_is_named(plain, over):
     async def sleeping(row):
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 
     def waiting(row):
-        time.sleep(0.5)
+        over.wait(3600)
 
     settings = {"timeout": "50 ms", "retries": 1, "on_error": "quarantine"}
     (reply,) = replies(waiting if plain else sleeping, 1, **settings).values()
@@ -206,33 +224,38 @@ def test_a_call_that_does_not_return_in_time_is_named(plain):
     assert "2 attempts" in reply.expected
 
 
-def test_a_coroutine_that_ignores_its_cancellation_ends_nevertheless():
+def test_a_coroutine_that_ignores_its_cancellation_is_not_waited_for(over):
+    ended: list[bool] = []
+
     async def stubborn(row):
-        for _ in range(100):
+        for _ in range(1000):
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.3)
+            if over.is_set():
+                break
+        ended.append(True)
 
-    began = time.monotonic()
     (reply,) = replies(stubborn, 1, timeout="50 ms", retries=0, on_error="quarantine").values()
     assert isinstance(reply, UserCodeError)
-    assert time.monotonic() - began < 20, "its thirty seconds are not waited for"
+    assert not ended
 
 
-def test_a_coroutine_that_blocks_the_loop_is_refused_and_the_next_call_has_a_loop_of_its_own(monkeypatch):
-    monkeypatch.setattr("floodmark.semantics.kernels.requests._BEAT_SECONDS", 0.2)
-
+def test_a_coroutine_that_blocks_the_loop_is_refused_and_the_next_call_has_a_loop_of_its_own(monkeypatch, over):
     async def blocking(row):
-        time.sleep(1.5)  # noqa: ASYNC251 - what is refused
+        over.wait(3600)  # what is refused
         return {"answer": 1}
 
-    with pytest.raises(UserCodeError, match=r"USER-010 call 'blocking': expected a coroutine that awaits"):
-        replies(blocking, 1, timeout="50 ms")
+    with monkeypatch.context() as impatient:
+        impatient.setattr("floodmark.semantics.kernels.requests._BEAT_SECONDS", 0.2)
+        impatient.setattr("floodmark.semantics.kernels.requests._PATIENCE_SECONDS", 0.2)
+        with pytest.raises(UserCodeError, match=r"USER-010 call 'blocking': expected a coroutine that awaits"):
+            replies(blocking, 1, timeout="50 ms")
     assert replies(twice, 1) == {0: [{"answer": 0}]}
 
 
-def test_threads_that_hang_end_the_run_once_they_are_twice_the_concurrency():
+def test_threads_that_hang_end_the_run_once_they_are_twice_the_concurrency(over):
     def hanging(row):
-        time.sleep(1)
+        over.wait(3600)
 
     with pytest.raises(UserCodeError, match=r"USER-011 call 'hanging'.*4 calls that do not return"):
         replies(hanging, 20, timeout="20 ms", retries=0, concurrency=2, on_error="quarantine")
@@ -240,17 +263,19 @@ def test_threads_that_hang_end_the_run_once_they_are_twice_the_concurrency():
 
 def test_after_a_failure_that_stops_no_call_begins_and_those_under_way_are_recorded():
     begun: list[int] = []
+    failed = asyncio.Event()
 
     async def fails_at_three(row):
         begun.append(row["value"])
-        await asyncio.sleep(0.05 if row["value"] != 3 else 0)
         if row["value"] == 3:
+            failed.set()
             raise ValueError(row["value"])
+        await failed.wait()
+        await turns(20)  # in which the failure is noted
         return {"answer": row["value"]}
 
     found = replies(fails_at_three, 100, retries=0, concurrency=6)
-    assert len(begun) <= 8
-    assert sorted(found) == sorted(begun)
+    assert sorted(found) == sorted(begun) == list(range(6))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from ports import refusing_port
 
 from floodmark.core.errors import SetupError
 from floodmark.engines.spark.session import builder, cluster, executors
@@ -33,18 +34,14 @@ def test_a_cluster_is_any_master_but_local(master: str, expected: bool) -> None:
 
 
 def test_a_master_that_does_not_answer_is_refused_before_java_starts() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(
-        SetupError, match=rf"SETUP-082 Spark master spark://127.0.0.1:{port}: .*got 127.0.0.1:{port}: .*refused"
-    ):
-        reach_master(f"spark://127.0.0.1:{port}")
+    with refusing_port() as port:
+        expected = rf"SETUP-082 Spark master spark://127.0.0.1:{port}: .*got 127.0.0.1:{port}: .*refused"
+        with pytest.raises(SetupError, match=expected):
+            reach_master(f"spark://127.0.0.1:{port}")
 
 
 def test_one_of_several_masters_is_enough() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with socket.create_server(("127.0.0.1", 0)) as answering:
+    with refusing_port() as port, socket.create_server(("127.0.0.1", 0)) as answering:
         reach_master(f"spark://127.0.0.1:{port},127.0.0.1:{answering.getsockname()[1]}")
 
 

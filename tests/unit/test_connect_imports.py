@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import pytest
@@ -19,15 +20,15 @@ def test_the_answer_stays_until_the_last_thread_has_imported(monkeypatch: pytest
     def beside() -> None:
         with importable():
             entered.set()
-            leave.wait(60)
+            assert leave.wait(60)
 
-    thread = threading.Thread(target=beside)
-    with importable():
-        thread.start()
-        assert entered.wait(60)
-    assert sys.modules[client._ASKED].should_test_connect is True
-    leave.set()
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        with importable():
+            other = pool.submit(beside)
+            assert entered.wait(60)
+        assert sys.modules[client._ASKED].should_test_connect is True
+        leave.set()
+        other.result()
     assert client._ASKED not in sys.modules
 
 

@@ -8,10 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from scripted_waits import ScriptedWaits
 
 from floodmark import Workspace
 from floodmark.cli.shell.console import Console
@@ -82,9 +85,8 @@ def test_a_supervisor_stops_its_drivers_and_ends(home: Path, store: Store, *, wa
 def test_a_supervisor_that_waits_for_another_one_ends(home: Path, store: Store) -> None:
     store.lease(supervising.LEASE, "another", 3600)
     one = Supervisor(store=store, home=home, holder="one", command=lambda _: ["false"], say=lambda _: None)
-    threading.Timer(0.1, home.rename, [home.with_name("moved")]).start()
     with pytest.raises(LifecycleError, match=REASON):
-        one.stand_by(threading.Event())
+        one.stand_by(ScriptedWaits(lambda: home.rename(home.with_name("moved"))))
 
 
 class Waiting:
@@ -98,8 +100,8 @@ class Waiting:
 
 @pytest.fixture
 def _handlers() -> Iterator[None]:
-    """Signals are handled behind the test as before it."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Signals are handled behind the test as before it; one that comes before there is a handler does not end the tests."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -126,22 +128,17 @@ def test_a_process_of_several_streams_stops_them_although_its_store_is_gone(
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    deleting = threading.Thread(target=delete_and_end)
-    deleting.start()
-    assert Host(store, first, lambda _: Workspace()).run() == 1
-    deleting.join()
+    with ThreadPoolExecutor(1) as pool:
+        deleting = pool.submit(delete_and_end)
+        assert Host(store, first, lambda _: Workspace()).run() == 1
+        deleting.result()
     assert not [thread for thread in threading.enumerate() if thread.name == "totals"]
 
 
 def test_up_ends_with_the_reason(home: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
     one = Supervisor(store=store, home=home, holder="one", command=lambda _: ["false"], say=lambda _: None)
-
-    class Streams:
-        supervised = False
-
-    Streams.store = store
-    monkeypatch.setattr(up, "fleet", lambda *_: Streams)
+    monkeypatch.setattr(up, "fleet", lambda *_: SimpleNamespace(supervised=False, store=store))
     monkeypatch.setattr(up, "supervisor", lambda *_: one)
     with pytest.raises(LifecycleError, match=REASON):
         deleted_below(home, store, stop)
@@ -150,7 +147,22 @@ def test_up_ends_with_the_reason(home: Path, store: Store, monkeypatch: pytest.M
 def deleted_below(home: Path, store: Store, stop: threading.Event) -> None:
     """What runs beside a supervisor is stopped once the workspace is gone."""
     with up._supervising(None, Console(as_json=False), "127.0.0.1", 0, stop, wanted=True):
-        while store.holder(supervising.LEASE) is None:
+        while store.holder(supervising.LEASE) is None and not stop.is_set():
             pass
         home.rename(home.with_name("moved"))  # at once, while the supervisor writes there
-        assert stop.wait(60)
+        assert stop.wait(300)
+
+
+def test_up_ends_with_whatever_its_supervisor_has_failed_for(
+    home: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams would run on with nobody to look after them, and nobody would know."""
+    stop = threading.Event()
+    one = Supervisor(store=store, home=home, holder="one", command=lambda _: [str(1 / 0)], say=lambda _: None)
+    monkeypatch.setattr(up, "fleet", lambda *_: SimpleNamespace(supervised=False, store=store))
+    monkeypatch.setattr(up, "supervisor", lambda *_: one)
+    with (
+        pytest.raises(ZeroDivisionError),
+        up._supervising(None, Console(as_json=False), "127.0.0.1", 0, stop, wanted=True),
+    ):
+        assert stop.wait(300)

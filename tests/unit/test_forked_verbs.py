@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import forked_verbs
@@ -60,9 +61,12 @@ def stream(folder: Path) -> subprocess.Popen[bytes]:
 
 def children() -> set[int]:
     """Processes that servers of this process have forked."""
-    living = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    servers = [one for one in living if any("forked.py" in word for word in one.cmdline())]
-    return {child.pid for server in servers for child in server.children()}
+    found = set[int]()
+    for one in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # of another test: it has ended, or is about to
+            if any("forked.py" in word for word in one.cmdline()):
+                found |= {child.pid for child in one.children()}
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from events import Event, row, source
@@ -44,14 +45,23 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 class Running:
-    """A job of the fleet's source in a thread."""
+    """A job of the fleet's source in a thread; it ends with the block, and what fails there fails the test."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.stop, self.commits, self.waits = threading.Event(), list[Committed](), list[str]()
         self.changed, self.error = threading.Condition(), list[Exception]()
         self.job = Landing(fleet.workspace.source_asset("events"), fleet.workspace.settings, "events@1")
         self.thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
         self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join(PATIENCE_SECONDS)
+        assert not self.thread.is_alive()
+        assert not self.error
 
     def _run(self) -> None:
         def noted(to: list[Any]) -> Callable[[Any], None]:
@@ -66,17 +76,12 @@ class Running:
             self.job.start()
             self.job.run(self.stop, noted(self.commits), noted(self.waits))
         except Exception as error:  # noqa: BLE001 - the test fails with it
-            self.error.append(error)
+            noted(self.error)(error)
 
     def until(self, seen: Callable[[], object]) -> None:
         with self.changed:
-            assert self.changed.wait_for(seen, PATIENCE_SECONDS), (self.commits, self.waits, self.error)
-
-    def end(self) -> None:
-        self.stop.set()
-        self.thread.join(PATIENCE_SECONDS)
-        assert not self.thread.is_alive()
-        assert not self.error
+            self.changed.wait_for(lambda: self.error or seen(), PATIENCE_SECONDS)
+            assert seen(), (self.commits, self.waits, self.error)
 
 
 def put(fleet: Fleet, name: str, minutes: range) -> None:
@@ -94,19 +99,18 @@ def values(fleet: Fleet) -> list[int]:
 
 def test_a_landing_lands_what_comes_and_waits_for_a_folder_that_vanishes(fleet: Fleet) -> None:
     put(fleet, "1.csv", range(3))
-    running = Running(fleet)
-    running.until(lambda: len(running.commits) == 1)
-    assert (running.commits[0].number, running.commits[0].usage.rows) == (0, 3)
-    inbox, away = fleet.root / "inbox", fleet.root / "away"
-    for number in (2, 3):
-        running.waits.clear()
-        inbox.rename(away)
-        running.until(lambda: any("a folder" in text for text in running.waits))
-        away.rename(inbox)
-        put(fleet, f"{number}.csv", range(2 * number - 1, 2 * number + 1))
-        running.until(lambda commits=number: len(running.commits) == commits)
-        assert running.waits[-1] == "", "the wait is over"
-    running.end()
+    with Running(fleet) as running:
+        running.until(lambda: len(running.commits) == 1)
+        assert (running.commits[0].number, running.commits[0].usage.rows) == (0, 3)
+        inbox, away = fleet.root / "inbox", fleet.root / "away"
+        for number in (2, 3):
+            running.waits.clear()
+            inbox.rename(away)
+            running.until(lambda: any("a folder" in text for text in running.waits))
+            away.rename(inbox)
+            put(fleet, f"{number}.csv", range(2 * number - 1, 2 * number + 1))
+            running.until(lambda commits=number: len(running.commits) == commits)
+            assert running.waits[-1] == "", "the wait is over"
     assert values(fleet) == list(range(7))
 
 
@@ -132,14 +136,15 @@ def test_a_folder_that_vanishes_between_two_looks_is_a_folder_that_is_missing(
 
 def test_a_landing_waits_for_another_landing_of_its_source(fleet: Fleet) -> None:
     put(fleet, "1.csv", range(3))
-    with locked(fleet.lake, fleet.workspace.source("events")):
-        running = Running(fleet)
-        running.until(lambda: running.waits)
-        assert running.waits[0].startswith("waiting: source 'events' in ")
-        assert "got one by process" in running.waits[0]
-        assert not running.commits
-    running.until(lambda: running.commits)
-    running.end()
+    with ExitStack() as other:
+        other.enter_context(locked(fleet.lake, fleet.workspace.source("events")))
+        with Running(fleet) as running:
+            running.until(lambda: running.waits)
+            assert running.waits[0].startswith("waiting: source 'events' in ")
+            assert "got one by process" in running.waits[0]
+            assert not running.commits
+            other.close()
+            running.until(lambda: running.commits)
     assert values(fleet) == list(range(3))
 
 

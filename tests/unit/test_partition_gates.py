@@ -24,7 +24,7 @@ from floodmark.core import crash
 from floodmark.core.time import Interval, iso
 from floodmark.lake.results import gates, verdicts
 
-DAY, SECONDS = 86_400_000, 120
+DAY, SECONDS = 86_400_000, 300
 HERE = StreamId("totals", "/lake")
 FAKE = Path(__file__).parent.parent / "support" / "fake_driver.py"
 GATE = gates.gate("hourly", "1970-01-02", Interval(start=DAY, end=2 * DAY), "many", "unexpected_count: 3")

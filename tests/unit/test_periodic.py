@@ -23,7 +23,7 @@ from floodmark.control.state.store import CONTROL, Store
 from floodmark.lake.folder.paths import Lake
 
 ENDS = (sys.executable, "-c", "")
-WAITS = (sys.executable, "-c", "import time; time.sleep(60)")
+WAITS = (sys.executable, "-c", "import time; time.sleep(3600)")
 FAILS = (sys.executable, "-c", "raise SystemExit(3)")
 
 
@@ -60,7 +60,7 @@ def periodic(store: Store, tmp_path: Path) -> Iterator[Callable[..., Periodic]]:
 
 
 def until(look: Callable[[], object], seen: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not seen():
         assert time.monotonic() < end, look
         look()
@@ -147,7 +147,7 @@ def test_two_at_once_take_turns(store: Store, tmp_path: Path) -> None:
     deploy(store, lake.root)
     command = [sys.executable, "-m", "floodmark.control.processes.upkeep", str(tmp_path / "control"), "{}"]
     both = [forked.begin(command, env={**os.environ, CONTROL: store.url}) for _ in range(2)]
-    assert [one.wait(120) for one in both] == [0, 0]
+    assert [one.wait(300) for one in both] == [0, 0]
     assert sum(note["detail"]["done"]["merged"] for note in store.notes()) == 10
     assert totals(lake) == {"a": 10, "b": 2}
 

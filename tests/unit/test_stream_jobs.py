@@ -6,6 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -61,18 +64,25 @@ def reason(done: dg.ExecuteInProcessResult) -> str:
     return str(failure.user_failure_data.description)
 
 
-def drive(store: Store, **values: object) -> threading.Thread:
-    """A supervisor that starts a driver once it should run."""
-    store.lease(LEASE, "another", 60)
+@contextmanager
+def driven(store: Store, **values: object) -> Iterator[None]:
+    """A supervisor that starts a driver once it should run; what fails there fails the test, and it ends with the block."""
+    store.lease(LEASE, "another", 3600)
+    over = threading.Event()
 
     def work() -> None:
         while (deployment := next(iter(store.deployments()), None)) is None:
-            time.sleep(0.05)
+            if over.wait(0.05):
+                return
         store.update(store.begin(deployment, "logs").id, **values)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
+    with ThreadPoolExecutor(1) as pool:
+        driving = pool.submit(work)
+        try:
+            yield
+        finally:
+            over.set()
+        driving.result()
 
 
 def test_start_without_a_supervisor_fails_and_nothing_is_deployed(workspace, fleet, tmp_path):
@@ -103,18 +113,16 @@ def test_a_wait_of_less_than_nothing_is_refused_in_words(workspace: Workspace, t
 
 
 def test_start_is_green_when_the_stream_runs(workspace, fleet, tmp_path):
-    thread = drive(fleet.store, state="running", pid=4711)
-    done, _ = start(workspace, tmp_path)
-    thread.join()
+    with driven(fleet.store, state="running", pid=4711):
+        done, _ = start(workspace, tmp_path)
     assert done.success
     assert any("per_hour runs as process 4711" in str(event.message) for event in done.all_events) or done.success
 
 
 def test_start_fails_with_the_reason_of_a_stream_that_crashes(workspace, fleet, tmp_path):
-    crash = {"state": "crashed", "reason": "USER-001 it raised", "ended_at": time.time() + 60}
-    thread = drive(fleet.store, **crash)
-    done, _ = start(workspace, tmp_path)
-    thread.join()
+    crash = {"state": "crashed", "reason": "USER-001 it raised", "ended_at": time.time() + 3600}
+    with driven(fleet.store, **crash):
+        done, _ = start(workspace, tmp_path)
     assert "LIFECYCLE-070" in reason(done)
     assert "USER-001 it raised" in reason(done)
 

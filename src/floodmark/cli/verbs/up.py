@@ -125,7 +125,7 @@ def _supervising(
 ) -> Iterator[None]:
     """Run a supervisor in a thread, and serve pages and metrics of streams, if ``wanted``.
 
-    The supervisor waits while another one is at work; its streams stop when the context ends. If it fails, it sets ``stop``.
+    The supervisor waits while another one is at work; its streams stop when the context ends. If it fails, it sets ``stop``, and its exception is raised here.
 
     Raises:
         LifecycleError: LIFECYCLE-305, the folder of packages and logs was removed.
@@ -139,12 +139,12 @@ def _supervising(
     streams, over = fleet(opened, console.note), threading.Event()
     if streams.supervised:
         console.note(f"streams: supervised by {streams.store.holder(LEASE)} already; when that one ends, here")
-    own, failures = supervisor(opened, streams, console.note), list[FloodmarkError]()
+    own, failures = supervisor(opened, streams, console.note), list[BaseException]()
 
     def run() -> None:
         try:
             own.stand_by(over)
-        except FloodmarkError as error:
+        except BaseException as error:  # noqa: BLE001 - raised again by the main thread
             failures.append(error)
             stop.set()
 

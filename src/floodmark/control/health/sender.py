@@ -57,6 +57,7 @@ def main(number: str, package: str, root: str, alert: str) -> int:
         _send(declared, message)
         crash.point("alert.after_send")
     except BaseException as error:  # noqa: BLE001 - whatever a hook raises, SystemExit too, is the reason of a failed try
+        timer.cancel()  # first: to record the reason may take longer than the deadline leaves
         traceback.print_exc()
         messages.failed(message.id, _reason(error), tries)
         return 1

@@ -34,6 +34,8 @@ _PORTION = 4096
 """Most answers that are recorded together."""
 _BEAT_SECONDS = 1.0
 """Longest wait of the caller's thread between two looks at the loop."""
+_PATIENCE_SECONDS = 10.0
+"""Time beyond the timeout of a call for which a loop that does not move may have been held back by a busy machine."""
 
 
 UNANSWERED = "USER-009"
@@ -103,7 +105,7 @@ def _next(work: _Work, loop: asyncio.AbstractEventLoop) -> tuple[Question, Reply
         beat = threading.Event()
         loop.call_soon_threadsafe(beat.set)
         step = work.step
-        if not beat.wait(step.timeout / 1000 + _BEAT_SECONDS):
+        if not beat.wait(step.timeout / 1000 + _PATIENCE_SECONDS):
             _loop.cache_clear()  # this one is lost with its thread
             got = f"one that has held the event loop for longer than its timeout of {describe_span(step.timeout)}"
             fix = "Await what it waits for, such as asyncio.sleep and an asynchronous client; or make it a plain def, which runs in a thread."
