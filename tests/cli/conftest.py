@@ -20,8 +20,12 @@ Verb = Callable[..., Result]
 
 
 @pytest.fixture
-def fresh_modules() -> Iterator[None]:
-    """Workspaces of different tests use the same module names."""
+def fresh_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workspaces of different tests use the same module names.
+
+    None is compiled into a file: Python takes that for the module's, too, if the module is edited within the same second and keeps its length.
+    """
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     kept, path = {name: module for name, module in sys.modules.items() if _of_a_workspace(name)}, list(sys.path)
     for name in kept:
         del sys.modules[name]

@@ -80,7 +80,7 @@ def floodmark(tmp_path: Path) -> object:
     def run(*arguments: str, folder: str = ".") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", program, *arguments]
         return subprocess.run(
-            command, cwd=tmp_path / folder, env=environment, capture_output=True, text=True, check=False, timeout=240
+            command, cwd=tmp_path / folder, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
 
     return run

@@ -73,7 +73,7 @@ def shell(script: str, folder: Path, more: Mapping[str, str] = {}, given: str = 
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, f"{script}\n{done.stdout}"
     ran(script)
@@ -94,7 +94,7 @@ def on_a_terminal(command: str, folder: Path, until: str) -> str:
         stderr=its,
     )
     os.close(its)
-    shown, end = b"", time.monotonic() + 240
+    shown, end = b"", time.monotonic() + 600
     try:
         while until.encode() not in shown and select.select([ours], [], [], max(0, end - time.monotonic()))[0]:
             shown += os.read(ours, 1 << 16)

@@ -116,7 +116,7 @@ class Process(subprocess.Popen[Any]):
         self._close_pipe_fds(*pipes)
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        if wait_flags and not select.select([self._server], [], [], 0)[0]:
+        if wait_flags and not _answers(self._server):
             return 0, 0
         status = int(self._answers.readline())
         self._server.close()
@@ -131,6 +131,13 @@ class Process(subprocess.Popen[Any]):
             finally:
                 self._waitpid_lock.release()
         return self.returncode
+
+
+def _answers(server: socket.socket) -> bool:
+    """Whether there is something to read; a file of any number, where ``select.select`` takes those below 1024."""
+    ready = select.poll()
+    ready.register(server, select.POLLIN)
+    return bool(ready.poll(0))
 
 
 def forking(*modules: str) -> None:

@@ -9,9 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from floodmark.core import background
 from floodmark.core.errors import LifecycleError
+from floodmark.lake.folder import locks
 from floodmark.lake.folder.locks import CATCHING_UP, exclusive, held_by, holder
 from floodmark.lake.folder.paths import Lake
 
@@ -45,6 +47,25 @@ def test_a_run_that_need_not_wait_says_nothing(tmp_path: Path):
     with exclusive(Lake(str(tmp_path)), "operators", "sales", "run", 0.1, on_wait=lines.append):
         pass
     assert lines == []
+
+
+@pytest.mark.parametrize("left", [None, "999999999 stream"])
+def test_who_looks_at_a_lock_refuses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str | None):
+    """A look at who holds a lock holds it for a moment; the name of a holder that was killed may stand beside it."""
+    lake, holder_of = Lake(str(tmp_path)), locks._holder
+    path = Path(lake.internal("savepoints", "sales", "lock"))
+    path.parent.mkdir(parents=True)
+    if left is not None:
+        path.with_name("lock.holder").write_text(left)
+    look = FileLock(path)
+
+    def looked(file: Path) -> tuple[str, str]:
+        look.release()
+        return holder_of(file)
+
+    monkeypatch.setattr(locks, "_holder", looked)
+    with look, exclusive(lake, "savepoints", "sales", "savepoint"):
+        assert path.with_name("lock.holder").read_text() == f"{os.getpid()} savepoint"
 
 
 def test_a_lock_that_is_released_while_another_process_reads_who_holds_it(tmp_path: Path):

@@ -20,6 +20,8 @@ CATCHING_UP = "stream, which ends once it has caught up"
 """Role of a stream that ends once it has caught up. Other processes may wait for its lock."""
 BOUNDED = "bounded.lock"
 """The lock of an operator's bounded runs, which may be at work beside its stream (``lake.results.beside``)."""
+_LOOK_SECONDS, _LOOK_PAUSE_SECONDS = 0.5, 0.01
+"""Longest time for which a lock without a living holder is tried again, and the pause between two tries: ``held_by`` holds a lock while it looks."""
 _STOPPING_SECONDS = 0.5
 """Longest wait for the lock of a stream, which may be ending, or was killed so that another process has just acquired its lock."""
 
@@ -114,6 +116,10 @@ def _acquire(
     with suppress(Timeout):
         lock.acquire(timeout=0)
         return
+    if not _lives(_holder(holder)[0]):
+        with suppress(Timeout):
+            lock.acquire(timeout=_LOOK_SECONDS, poll_interval=_LOOK_PAUSE_SECONDS)
+            return
     if wait_seconds and _holder(holder)[1] == STREAM:
         with suppress(Timeout):
             lock.acquire(timeout=min(wait_seconds, _STOPPING_SECONDS))
@@ -129,7 +135,12 @@ def _acquire(
 def holder(lake: Lake, folder: str, name: str, file: str = "lock") -> int | None:
     """The process that holds a lock; None if none does that is alive, or the lake has no locks."""
     pid, _ = _holder(Path(lake.internal(folder, name, f"{file}.holder"))) if lake.is_local else ("", "")
-    return int(pid) if pid.isdecimal() and psutil.pid_exists(int(pid)) else None
+    return int(pid) if _lives(pid) else None
+
+
+def _lives(pid: str) -> bool:
+    """(id of a holder's process, as text) -> whether it is one, and the process is alive."""
+    return pid.isdecimal() and psutil.pid_exists(int(pid))
 
 
 def _holder(file: Path) -> tuple[str, str]:

@@ -145,7 +145,7 @@ class FromClause:
                 raise unsayable(self.text, join.this, "a lookup table beside a window", fix)
             relation = self.numbered(relation, join.this)
             return LookupJoiner(self.text, join, relation, right).joined(self.options, conditions)
-        for alias in set(right.tables) & set(relation.tables):
+        for alias in sorted(set(right.tables) & set(relation.tables)):
             fix = f"Write {join.this.name} AS b."
             raise DefinitionError(
                 self.text.at(join.this), "tables with different names", f"'{alias}' twice", fix, code="DEFINITION-393"

@@ -28,7 +28,7 @@ FOLDER = "FLOODMARK_SERVER"
 """Environment variable with the folder of a workspace's shared server."""
 
 _FILE, _LOG = "server.json", ".log"
-_SECONDS_TO_ANSWER = 5.0
+_SECONDS_TO_ANSWER = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
