@@ -59,7 +59,7 @@ def test_the_same_health_is_told_everywhere(seed: int, tmp_path: Path) -> None:
     chance, store = random.Random(seed), Store(f"sqlite:///{tmp_path}/control.db")
     happen(store, tmp_path, chance)
     if supervised := chance.random() < 0.8:
-        assert store.lease(LEASE, "a supervisor", 60) is not None
+        assert store.lease(LEASE, "a supervisor", 3600) is not None
         Alerting(store, tmp_path, lambda _: None, ("true",)).look()
     seen = vitals(store, store.deployments())
     assert [one.name for one in seen] == sorted(NAMES)
