@@ -14,13 +14,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from lifecycle_process import TOTALS, WIDER
 
 from floodmark.control.state.store import Store
-from floodmark.core.errors import FloodmarkError
+from floodmark.core.errors import FloodmarkError, SetupError
 from floodmark.core.handlers import defer
 from floodmark.core.time import NEVER
 from floodmark.engines.embedded.memory.run import MemoryRun, Savepoint
@@ -149,7 +150,8 @@ def main(url: str, number: str, *_: str) -> int:
 
     def beat() -> None:
         while not stop.wait(0.2):
-            store.update(driver.id, heartbeat_at=time.time())
+            with suppress(SetupError):  # the store is away: a stream goes on
+                store.update(driver.id, heartbeat_at=time.time())
 
     threading.Thread(target=beat, daemon=True).start()
     store.update(driver.id, state="running", heartbeat_at=time.time())
