@@ -9,6 +9,7 @@ from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from operator_process import source
 
 from floodmark import Settings, Workspace, operator
+from floodmark.control.streams import turns
 from floodmark.control.streams.actions import roll_back, upgrade
 from floodmark.control.streams.fleet import Fleet
 from floodmark.control.streams.verification import Verification
@@ -23,7 +24,8 @@ def fleet(root: Path, lake: str, *operators: Operator) -> Fleet:
 
 
 def main(action: str, lake: str, root: str, *names: str) -> None:
-    """Do it."""
+    """Do it; where it is killed, its turns last until the test ends them."""
+    turns.LEASE_SECONDS = 3600.0
     if action == "upgrade":
         streams = fleet(Path(root), lake, WIDER, operator(largest, inputs={"totals": WIDER}))
         _, found = upgrade(streams, WIDER, verification=Verification(patience=300, soak=0.5))

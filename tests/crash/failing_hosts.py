@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -68,18 +68,21 @@ class Host:
         root: folder of the workspace.
         name: of the host.
         shift: how far its clock is ahead, s.
+        times: lease of its supervisor, and the time after which another host counts as silent, s; by default those of every supervisor.
         stopped: True if its supervisor was stopped.
     """
 
     root: Path
     name: str
     shift: float
+    times: tuple[float, ...] = ()
     stopped: bool = False
     process: subprocess.Popen[bytes] = field(init=False)
     _before: int = field(init=False)
 
     def __post_init__(self) -> None:
         program = [sys.executable, str(Path(__file__).with_name("failover_process.py")), str(self.root)]
+        program += map(str, self.times)
         script = 'hostname "$0"; "$@" & wait $!; exec sleep infinity'  # the host outlives its supervisor
         spaces = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
         paths = os.pathsep.join(map(str, (self.root, Path(__file__).parent, os.environ.get("PYTHONPATH", ""))))
@@ -107,17 +110,18 @@ class Host:
     @property
     def supervisor(self) -> psutil.Process:
         """The process of its supervisor."""
-        inside = psutil.Process(self.process.pid).children(recursive=True)
-        return next(
-            one
-            for one in inside
-            if any("failover_process" in word for word in one.cmdline()[:3]) and one.name() != "bash"
-        )
+        return next(filter(_is_supervisor, psutil.Process(self.process.pid).children(recursive=True)))
 
     def kill(self) -> None:
         """Let everything on it end at once."""
         self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
+
+
+def _is_supervisor(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+        return any("failover_process" in word for word in process.cmdline()[:3]) and process.name() != "bash"
+    return False
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The supervisor of a host that stands by, with short times: python failover_process.py ROOT."""
+"""The supervisor of a host that stands by: python failover_process.py ROOT [LEASE_SECONDS SILENT_SECONDS]."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from floodmark.control.processes import supervisor as supervising
 from floodmark.control.processes.package import load
 from floodmark.control.streams.fleet import Fleet
 
-supervising.LEASE_SECONDS, supervising.SILENT_SECONDS = 4.0, 12.0
 
-
-def main(root: Path) -> None:
+def main(root: Path, *times: str) -> None:
     """Stand by until SIGTERM."""
+    if times:
+        supervising.LEASE_SECONDS, supervising.SILENT_SECONDS = map(float, times)
     fleet = Fleet(workspace=load(root, "dev", str(root), str(root / "lake")), root=root, say=say)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -28,4 +28,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

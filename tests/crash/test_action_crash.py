@@ -17,6 +17,7 @@ import forked
 import local_driver
 import pytest
 from action_process import fleet
+from background import in_background
 from deltalake import write_deltalake
 from events import START
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
@@ -51,6 +52,7 @@ __all__ = ["streams"]
 HERE = Path(__file__).parent
 PROGRAM, FAKE = HERE / "action_process.py", HERE.parent / "support" / "fake_driver.py"
 
+PATIENCE_SECONDS = 300
 Begin = Callable[[Lake, str], AbstractContextManager[Fleet]]
 
 
@@ -77,8 +79,7 @@ def begin(tmp_path: Path) -> Begin:
             restart=Restart.exponential("100 ms"),
         )
         over = threading.Event()
-        watch = threading.Thread(target=supervisor.run, args=(over,))
-        watch.start()
+        watch = in_background(supervisor.run, over)
         try:
             found.start((TOTALS, LARGEST))
             until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
@@ -86,14 +87,14 @@ def begin(tmp_path: Path) -> Begin:
             yield found
         finally:
             over.set()
-            watch.join()
+            watch.result(PATIENCE_SECONDS)
             for name in ("totals", "largest"):
                 end_drivers(found.store.drivers(found.stream(name)))
 
     return started
 
 
-def until(what: Callable[[], object], seconds: float = 300) -> None:
+def until(what: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, what
@@ -102,12 +103,17 @@ def until(what: Callable[[], object], seconds: float = 300) -> None:
 
 def done(found: Fleet, lake: Lake, action: str, *names: str) -> str:
     """The same again, to its end; the turn of the one that was killed is over."""
-    for lease in (found.stream("totals").action, found.stream("largest").action):
-        found.store.release(lease, found.store.holder(lease) or "")
+    end_turns(found)
     command = [sys.executable, str(PROGRAM), action, lake.root, str(found.root), *names]
     told = forked.run(command)
     assert told.returncode == 0, told.stderr
     return told.stdout
+
+
+def end_turns(found: Fleet) -> None:
+    """The turns of an action that was killed are over, as they are after a while."""
+    for lease in (found.stream("totals").action, found.stream("largest").action):
+        found.store.release(lease, found.store.holder(lease) or "")
 
 
 def deployed(lake: Lake) -> str:
@@ -287,7 +293,7 @@ def test_an_upgrade_whose_applier_was_killed_and_that_has_run_since_is_kept(
     with begin(lake, "") as found:
         assert not die("step.verify", "upgrade", lake, str(found.root), program=PROGRAM)
         until(lambda: (d := found.driver("totals")).version == WIDER.version and d.state == "running")
-        found.store.release(found.stream("totals").action, found.store.holder(found.stream("totals").action) or "")
+        end_turns(found)
         monkeypatch.setattr(actions, "_RUNS_SECONDS", 0.0)  # as if it had been an hour
         streams_now = fleet(found.root, lake.root, WIDER)
         plan, action = actions.upgrade(streams_now, WIDER)
@@ -372,7 +378,7 @@ def test_a_reader_that_is_at_work_is_waited_for(
     lake = copy_of(streams, tmp_path / "lake")
     monkeypatch.setattr(actions, "_READERS_SECONDS", {"rollback": 0.0})
     with begin(lake, "") as found:
-        assert found.store.lease(found.stream("largest").action, "somebody", 60) is not None
+        assert found.store.lease(found.stream("largest").action, "somebody", 3600) is not None
         with pytest.raises(LifecycleError, match=r"LIFECYCLE-054 operator 'largest'.*one of somebody"):
             roll_back(found, savepoints.find(lake, streams.savepoint))
         assert {one.desired for one in found.store.deployments()} == {"running"}

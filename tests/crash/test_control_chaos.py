@@ -139,12 +139,14 @@ class World:
 
     def kill_driver(self) -> None:
         for process in self.drivers():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it ends by itself
+                process.kill()
 
     def stop_driver(self) -> None:
         """As long as it takes for its supervisor to give it up; or not."""
         for process in self.drivers():
-            process.send_signal(signal.SIGSTOP)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGSTOP)
             if self.draw.random() < 0.5:
                 time.sleep(self.draw.uniform(0.1, 1.0))
                 with suppress(psutil.NoSuchProcess):
@@ -207,13 +209,19 @@ class World:
 
     def processes(self) -> Iterator[psutil.Process]:
         """All of this schedule, by its own folder."""
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if str(self.root) in process.cmdline() and process.pid != os.getpid():
-                    yield process
+        return (process for process, _ in self._commands())
 
     def drivers(self) -> list[psutil.Process]:
-        return [one for one in self.processes() if "floodmark.control.processes.driver" in one.cmdline()]
+        return [process for process, words in self._commands() if "floodmark.control.processes.driver" in words]
+
+    def _commands(self) -> Iterator[tuple[psutil.Process, list[str]]]:
+        """Each process of this schedule with its command."""
+        for process in psutil.process_iter():
+            words = list[str]()
+            with suppress(psutil.Error):  # it has ended
+                words = process.cmdline()
+            if str(self.root) in words and process.pid != os.getpid():
+                yield process, words
 
     def caught_up(self) -> bool:
         driver = self.fleet.driver("totals")
@@ -298,7 +306,8 @@ def play(root: Path, seed: int, actions: int) -> None:
         while world.landed < len(world.commits):
             world.land()
         for process in world.drivers():
-            process.send_signal(signal.SIGCONT)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
         world.until(lambda: world.fleet.supervised)
         version = world.fleet.store.actions(world.fleet.stream("totals"), 1)
         settled = version[0].version if version else TOTALS.version
@@ -321,15 +330,12 @@ def play(root: Path, seed: int, actions: int) -> None:
 
 def finish(world: World) -> None:
     """Whatever was begun is ended by the next action on the stream, and the stream runs."""
-    for _ in range(5):
-        process = world.process("upgrade", WIDER.version)
-        process.wait(timeout=300)
-        if process.returncode == 0:
-            break
+    end = time.monotonic() + 300
+    while world.process("upgrade", WIDER.version).wait(timeout=300) != 0:
         text = (world.root / "upgrade.log").read_text().splitlines()[-1]
         assert any(f"{code} " in text for code in REFUSED), text
+        assert time.monotonic() < end, text
         world.until(lambda: world.fleet.supervised)
-    assert process.returncode == 0
     world.fleet.want("totals", "running")
 
 

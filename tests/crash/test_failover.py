@@ -13,6 +13,9 @@ from failing_hosts import Host, check_turns, drivers, has_summed, put, run_on, s
 from floodmark.control.processes.supervisor import LEASE
 from floodmark.control.streams.fleet import Fleet
 
+HASTY = 4.0, 12.0
+"""Lease and patience, s, of hosts of which others soon take over."""
+
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
@@ -27,7 +30,7 @@ def host(fleet: Fleet) -> Iterator[Callable[[str, float], Host]]:
     made: list[Host] = []
 
     def begin(name: str, shift: float) -> Host:
-        made.append(Host(fleet.root, name, shift))
+        made.append(Host(fleet.root, name, shift, HASTY))
         return made[-1]
 
     yield begin

@@ -14,12 +14,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from background import check, in_background
 from seeds import seed_of
 from stored import rows
 from supervised import supervisors
@@ -161,6 +163,7 @@ class World:
         """Whether something is so within a time."""
         end = time.monotonic() + seconds
         while not seen():
+            check(self.looking)
             if time.monotonic() > end:
                 return False
             time.sleep(0.02)
@@ -307,6 +310,8 @@ class World:
         assert all(getattr(one, "double", None) in {None, one.total * 2} for one in sums)
 
     supervisor: Callable[..., Supervisor] = field(init=False)
+    looking: Future[None] = field(init=False)
+    """The looks of all supervisors."""
 
 
 ACTIONS = {
@@ -332,13 +337,12 @@ def supervised(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         world.supervisor = stack.enter_context(supervisors(world.fleet, world.dies))
         world.supervisors = [world.supervisor("first")]
-        looking = threading.Thread(target=world.supervise)
-        looking.start()
+        world.looking = in_background(world.supervise)
         try:
             yield
         finally:
             world.over.set()
-            looking.join()
+            world.looking.result(PATIENCE_SECONDS)
 
 
 def play(root: Path, seed: int, *, away: float, schedule: Sequence[Action] = (), count: int = 0) -> World:

@@ -105,7 +105,7 @@ def die(
     command = [sys.executable, str(program), action, lake.root, *names]
     environment = {**os.environ, crash.VARIABLE: f"{point}:{time}", **(lend(java) if java else {})}
     if action == "rescale" and java is None:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     else:
         done = forked.run(command, env=environment)
     if java:

@@ -99,7 +99,7 @@ def test_a_version_that_stays_behind_its_input(impatient: Shop) -> None:
     driver = shop.driver()
     assert driver.pid is not None
     shop.unsupervised()
-    os.killpg(driver.pid, signal.SIGSTOP)
+    shop.freeze(driver)
     shop.order(range(16, 19))
     shop.reaches("taking back")
     assert shop.record.state == "taking back", "it waits for a supervisor"

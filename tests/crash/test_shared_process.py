@@ -89,8 +89,8 @@ def counts(readings: Stream[Reading]) -> Stream:
 
 def workspace(environment: str = "dev") -> Workspace:
     """All of it."""
-    checkpoints = Checkpoints(timeout="8 s" if (FOLDER / "timed").exists() else None)
-    operators = [operator_asset(one, restart=AT_ONCE, checkpoints=checkpoints) for one in (guilty, sums, counts)]
+    timed = Checkpoints(timeout="20 s" if (FOLDER / "timed").exists() else None)
+    operators = [operator_asset(guilty, restart=AT_ONCE, checkpoints=timed), *(operator_asset(one, restart=AT_ONCE) for one in (sums, counts))]
     return Workspace(sources=[readings], operators=operators, settings=Settings(lake="lake", engine="ENGINE"))
 '''
 POINTS = [
@@ -187,9 +187,10 @@ def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_proces
     put(root, 1)
     first = until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 2))
     assert processes(first) == 1
-    assert "saw 1\n" in Path(first["guilty"].log).read_text()
-    assert "saw" not in "".join(Path(first[name].log).read_text() for name in STREAMS if name != "guilty")
-    assert "commit 1: 2 rows" in Path(first["readings"].log).read_text()
+    logs = {name: Path(driver.log) for name, driver in first.items()}
+    until(fleet, one, lambda _: "saw 1\n" in logs["guilty"].read_text())
+    until(fleet, one, lambda _: "commit 1: 2 rows" in logs["readings"].read_text())
+    assert "saw" not in "".join(logs[name].read_text() for name in STREAMS if name != "guilty")
 
     for file, cause, reason in ((2, "fails", "it is 2"), (3, "exits", "SystemExit: 3")):
         (root / cause).touch()
@@ -218,7 +219,7 @@ def test_what_happens_to_one_stream_does_not_stop_the_others_and_a_killed_proces
         (root / flag).unlink()
     late = fleet.store.driver(now["guilty"].id)
     assert late.state == "crashed"
-    assert "operator 'guilty', micro-batch: expected a commit within 8 s, got none" in (late.reason or "")
+    assert "operator 'guilty', micro-batch: expected a commit within 20 s, got none" in (late.reason or "")
     assert "on_element" in Path(late.log).read_text(), "where it was"
     put(root, 7)
     until(fleet, one, lambda drivers: run(drivers) and has_read(fleet, 8))
@@ -249,7 +250,7 @@ def test_a_stream_that_does_not_stop_is_killed_once_the_others_have_moved(
     (root / "loops").touch()
     put(root, 1)
     until(fleet, one, lambda _: "saw 1\n" in Path(first["guilty"].log).read_text() and has_read(fleet, 2, *OTHERS[1:]))
-    monkeypatch.setattr(supervising, "GRACE_SECONDS", 3.0)
+    monkeypatch.setattr(supervising, "GRACE_SECONDS", 15.0)  # the others need less to stop, on a busy machine too
     fleet.want("guilty", "stopped")
     now = until(fleet, one, lambda drivers: drivers["guilty"].ended_at)
     assert (now["guilty"].state, now["guilty"].reason) == ("stopped", "killed by SIGKILL")

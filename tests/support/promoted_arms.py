@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import forked
+from background import in_background
 from events import source
 from processes import paths
 from redefined import BY_VERSION
@@ -88,7 +89,7 @@ class Fleets:
                 compute(BY_VERSION[arm.version], experiments.of(fleet, arm).lake)
             cutover = "" if made.arm("b").anew else cutover
             made, action = promotion.promote(
-                fleet, name, PromotionRequest(arm="b", soak=0, patience=60, cutover=cutover)
+                fleet, name, PromotionRequest(arm="b", soak=0, patience=600, cutover=cutover)
             )
             assert action.step == "done", action
             experiments.clean(fleet, name)
@@ -118,10 +119,9 @@ def _drivers(fleet: Fleet) -> Iterator[None]:
                 if one.desired == "running":
                     store.update(store.begin(one, "logs").id, state="running", batch=0, heard=True)
 
-    running = threading.Thread(target=run, daemon=True)
-    running.start()
+    running = in_background(run)
     try:
         yield
     finally:
         over.set()
-        running.join()
+        running.result()
