@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from background import in_background
 from dagster_runs import flights_workspace, settings
 
 from definitions import workspace
@@ -201,14 +202,13 @@ def test_waiting_for_the_log_ends_when_it_has_got_there(engine, inbox, tmp_path,
     monkeypatch.setattr(completeness, "_POLL_SECONDS", 0.1)
 
     def land_the_rest() -> None:
-        assert looked.wait(60)
+        assert looked.wait(600)
         engine.land(workspace().source("flights"), lake, end=True, workspace=inbox.parent)
 
-    later = threading.Thread(target=land_the_rest)
-    later.start()
-    config = {"ops": {"daily_carriers": {"config": {"behind": "wait", "wait_seconds": 120}}}}
+    later = in_background(land_the_rest)
+    config = {"ops": {"daily_carriers": {"config": {"behind": "wait", "wait_seconds": 600}}}}
     done = flights.run("daily_carriers", partitions="2013-01-04", config=config)
-    later.join()
+    later.result(600)
     assert done.success, done.failures
     assert done.materialized["daily_carriers", "2013-01-04"]["dagster/partition_row_count"] > 5
 
