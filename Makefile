@@ -31,6 +31,7 @@ test: .venv/.browser
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars --buckets
 	@.venv/bin/python tests/support/kafka_broker.py
 	@.venv/bin/python tests/support/search_server.py
+	@.venv/bin/python tests/support/yarn_cluster.py
 	.venv/bin/python tests/run.py
 
 test-fast: .venv/.dev
@@ -48,6 +49,7 @@ soak: .venv/.ready
 	@.venv/bin/python -m floodmark.engines.spark.setup.jars --buckets
 	@.venv/bin/python tests/support/kafka_broker.py
 	@.venv/bin/python tests/support/search_server.py
+	@.venv/bin/python tests/support/yarn_cluster.py
 	FLOODMARK_SEEDS=$(or $(SEED),$(shell date +%s)) .venv/bin/python tests/run.py --soak $(or $(PART),1/1) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: .venv/.ready

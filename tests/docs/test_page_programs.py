@@ -220,11 +220,13 @@ def delays(flights: Stream[Delay]) -> Stream:
 
 def test_settings_of_buckets_and_clusters(program: Program) -> None:
     (store,) = python("buckets")
-    (secured,) = python("clusters")
+    on_yarn, secured = python("clusters")
     page = program("settings", "lake = " + store, secured, "settings = Settings(spark=spark)")
     assert page.lake.store.access_key == Env("LAKE_KEY")
     assert page.lake.store.secret_key == SecretFile("/run/secrets/lake_key")
     assert dict(page.settings.spark)["spark.authenticate.secret"] == Env("SPARK_SECRET")
+    page = program("on_yarn", on_yarn, 'settings = Settings(master="yarn", spark=spark)')
+    assert dict(page.settings.spark)["spark.executor.instances"] == "4"
 
 
 def test_observing(program: Program) -> None:

@@ -52,7 +52,7 @@ class JavaProcess:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.lines: deque[str] = deque(maxlen=200)
-        self._said: Queue[str] = Queue()
+        self._said: Queue[str | None] = Queue()
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *command],
             env=environment,
@@ -69,6 +69,7 @@ class JavaProcess:
         for line in self.process.stderr:
             self.lines.append(line)
             self._said.put(line)
+        self._said.put(None)
 
     def says(self, pattern: str) -> re.Match[str]:
         """The first line from now on that has the pattern."""
@@ -76,8 +77,10 @@ class JavaProcess:
             try:
                 line = self._said.get(timeout=SECONDS)
             except Empty:
+                line = None
+            if line is None:
                 msg = f"no line like {pattern}: {''.join(self.lines)}"
-                raise AssertionError(msg) from None
+                raise AssertionError(msg)
             if match := re.search(pattern, line):
                 return match
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +44,47 @@ def test_a_master_that_does_not_answer_is_refused_before_java_starts() -> None:
 def test_one_of_several_masters_is_enough() -> None:
     with refusing_port() as port, socket.create_server(("127.0.0.1", 0)) as answering:
         reach_master(f"spark://127.0.0.1:{port},127.0.0.1:{answering.getsockname()[1]}")
+
+
+_SITE = "<configuration>{}</configuration>"
+_PROPERTY = "<property><name>yarn.resourcemanager.{}</name><value>{}</value></property>"
+
+
+def _site(folder: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
+    """Hadoop's configuration in a folder, which the environment names."""
+    lines = (
+        _PROPERTY.format(name.replace("_", ".").replace("rm.ids", "rm-ids"), value)
+        for name, value in properties.items()
+    )
+    (folder / "yarn-site.xml").write_text(_SITE.format("".join(lines)))
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(folder))
+
+
+def test_a_resource_manager_that_does_not_answer_is_refused_before_java_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    _site(tmp_path, monkeypatch, address=f"127.0.0.1:{port}")
+    with pytest.raises(SetupError, match=rf"SETUP-082 Spark master yarn: .*got 127.0.0.1:{port}: .*refused"):
+        reach_master("yarn")
+    with socket.create_server(("127.0.0.1", 0)) as answering:
+        own = f"127.0.0.1:{answering.getsockname()[1]}"
+        _site(tmp_path, monkeypatch, ha_rm_ids="one, two", address_one=f"127.0.0.1:{port}", address_two=own)
+        reach_master("yarn")
+
+
+def test_where_the_resource_manager_is_has_to_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _site(tmp_path, monkeypatch, webapp_address="127.0.0.1:8088")
+    with pytest.raises(SetupError, match=r"SETUP-154 .*yarn-site.xml without yarn.resourcemanager.hostname"):
+        reach_master("yarn")
+    (tmp_path / "yarn-site.xml").write_text("<configuration>")
+    with pytest.raises(SetupError, match=r"SETUP-154 .*yarn-site.xml: no element found"):
+        reach_master("yarn")
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    with pytest.raises(SetupError, match=r"SETUP-154 .*neither HADOOP_CONF_DIR nor YARN_CONF_DIR"):
+        reach_master("yarn")
 
 
 def test_lines_about_launches_are_read_and_not_shown() -> None:

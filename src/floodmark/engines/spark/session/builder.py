@@ -36,10 +36,10 @@ from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.session import limits, local_files, store
 from floodmark.engines.spark.session.executors import Launches, await_first
 from floodmark.engines.spark.setup import archive
-from floodmark.engines.spark.setup.home import cache_folder, check_release, home
+from floodmark.engines.spark.setup.home import cache_folder, check_release, home, spark_home
 from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
-from floodmark.engines.spark.setup.master import check_master, is_cluster, is_standalone
+from floodmark.engines.spark.setup.master import check_master, is_cluster, is_standalone, is_yarn
 
 _STATE = "spark.sql.streaming.stateStore"
 _SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -197,9 +197,8 @@ def _prepare_process(cores: str, python: str | None) -> None:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the logger prints the text of the exception
     os.environ["JAVA_HOME"] = str(find_java().home)
     if not is_cluster(cores) or "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(
-            home(cache_folder())
-        )  # one of another version must not be mixed with this pyspark
+        # one of another version must not be mixed with this pyspark; to containers of YARN Spark sends its zipped Python
+        os.environ["SPARK_HOME"] = str(spark_home() if is_yarn(cores) else home(cache_folder()))
 
 
 def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_to: Path | None) -> SparkConf:
