@@ -1,10 +1,11 @@
 """What a year does to a workspace: the time of each operation after 100, 10,000 and 100,000 commits of a log and of an output.
 
-    python bench/year.py [--commits 100,1000,10000] [--upkeep-every 1000] [--limits]
+    python bench/year.py [--commits 100,1000,10000] [--upkeep-every 1000] [--spark] [--limits]
 
 Commits are written without Spark (``aged.py``), as one every five seconds, from 400 days ago on; Delta's own clean-up and checkpoints
 run by delta-rs, floodmark's upkeep runs in between. Then each operation runs several times on a copy of each workspace, in a process of its own and in
-turn, and the median of their CPU time is printed: other work of the machine counts little. What Spark does for a commit is not in it: it looks at the rows of that commit alone.
+turn, and the median of their CPU time is printed: other work of the machine counts little. What Spark does for a commit is not in it. ``--spark`` measures that instead: a stream of
+Spark over the log of each age, which has gone through it from its first row, starts for the next commit, computes it and stops; CPU of its process, Java and workers, in one session.
 ``--limits`` prints the second table: many units, source partitions, savepoints, asset partitions.
 """
 
@@ -136,6 +137,45 @@ def child(root: Path) -> None:
     print(json.dumps({"ms": times, "memory MB": psutil.Process().memory_info().rss / 1e6}))
 
 
+def child_on_spark(root: Path) -> None:
+    """Measure a stream of Spark that starts for one more commit; the answer is the last line."""
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    from aged import Aged, Reading
+
+    from floodmark import Settings, Stream, Tumbling, count, operator
+    from floodmark import sum as total_of
+    from floodmark.control.processes.engine import computing
+
+    @operator
+    def of_spark(readings: Stream[Reading]) -> Stream:
+        """As ``minutes``, by a stream that was never aged."""
+        return readings.key_by("device").window(Tumbling("1 minute")).aggregate(n=count(), total=total_of("value"))
+
+    aged, process = Aged(root), psutil.Process()
+    engine = computing(Settings(engine="spark"), app="year")
+    engine.start()
+
+    def used() -> float:
+        return sum(sum(one.cpu_times()[:2]) for one in (process, *process.children(recursive=True)))
+
+    began = used()
+    engine.run_unbounded(of_spark, aged.lake, until_caught_up=True)
+    print(f"{aged.commits:,} commits from the first row: {used() - began:.1f} s of CPU", file=sys.stderr)
+    spent, seconds = list[float](), list[float]()
+    for number in range(TIMES + 3):
+        aged.land()
+        began, clock = used(), time.perf_counter()
+        engine.run_unbounded(of_spark, aged.lake, until_caught_up=True)
+        if number > 2:  # the first ones warm up Java
+            spent.append(used() - began)
+            seconds.append(time.perf_counter() - clock)
+    told = {
+        "start and micro-batch of Spark": statistics.median(spent) * 1000,
+        "the same, by the clock": statistics.median(seconds) * 1000,
+    }
+    print(json.dumps({"ms": told, "memory MB": process.memory_info().rss / 1e6}))
+
+
 def in_process(*arguments: str) -> Any:
     """What a process of this script says last."""
     command = [sys.executable, str(HERE / "year.py"), *arguments]
@@ -145,23 +185,25 @@ def in_process(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(workspaces: dict[int, Path], place: Path) -> dict[int, dict[str, float]]:
+def measured(workspaces: dict[int, Path], place: Path, child: str, rounds: int) -> dict[int, dict[str, float]]:
     """What each operation takes at each number of commits, in turn, so that what else the machine does counts for all of them.
 
     Args:
         workspaces: number of commits -> a workspace of that age, which stays as it is.
         place: for a copy of one.
+        child: option of this script that measures one.
+        rounds: how often.
     """
     found: dict[int, list[dict[str, float]]] = {commits: [] for commits in workspaces}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for commits, folder in workspaces.items():
             shutil.copytree(folder, place)
-            told = in_process("--child", str(place))
+            told = in_process(child, str(place))
             found[commits].append(told["ms"] | {"memory MB": told["memory MB"]})
             shutil.rmtree(place)
     return {
-        commits: {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-        for commits, rounds in found.items()
+        commits: {name: statistics.median(one[name] for one in every) for name in every[0]}
+        for commits, every in found.items()
     }
 
 
@@ -250,7 +292,9 @@ def main() -> None:
     parser.add_argument("--upkeep-every", type=int, default=1000, help="commits between two runs of upkeep")
     parser.add_argument("--folder", type=Path, help="where the workspace lies, and stays")
     parser.add_argument("--limits", action="store_true", help="print the second table")
+    parser.add_argument("--spark", action="store_true", help="measure a stream of Spark")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--child-on-spark", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--age", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.age:
@@ -258,6 +302,9 @@ def main() -> None:
         return
     if options.child:
         child(options.child)
+        return
+    if options.child_on_spark:
+        child_on_spark(options.child_on_spark)
         return
     with TemporaryDirectory(prefix="floodmark-year-") as place:
         if options.limits:
@@ -274,7 +321,8 @@ def main() -> None:
             print(in_process(*arguments), file=sys.stderr)
             workspaces[commits] = Path(place, str(commits))
             shutil.copytree(root, workspaces[commits])
-        columns = measured(workspaces, Path(place, "copy"))
+        measuring = ("--child-on-spark", 1) if options.spark else ("--child", ROUNDS)
+        columns = measured(workspaces, Path(place, "copy"), *measuring)
         print(table(columns))
         for name in grown(columns):
             print(f"grows: {name}")

@@ -108,9 +108,13 @@ def named(key: float | None) -> str:
     return "nan" if key is not None and math.isnan(key) else repr(key)
 
 
-@pytest.mark.feature("V2")
 @pytest.mark.parametrize(
-    ("case_of", "mode", "name"), [*CASES, ("spark", "unbounded", "grouped"), ("spark", "bounded", "windowed")]
+    ("case_of", "mode", "name"),
+    [
+        *CASES,
+        pytest.param("spark", "unbounded", "grouped", marks=pytest.mark.spark),
+        pytest.param("spark", "bounded", "windowed", marks=pytest.mark.spark),
+    ],
 )
 def test_nan_is_one_key_whatever_its_sign(
     case_of: str, mode: str, name: str, request: pytest.FixtureRequest, tmp_path: Path
