@@ -83,10 +83,10 @@ def _resource_managers() -> list[str]:
     except (OSError, ElementTree.ParseError) as error:
         raise SetupError(where, expected, f"{file}: {error}", fix, code="SETUP-154") from error
     several = [f".{name.strip()}" for name in known.get(f"{_MANAGER}.ha.rm-ids", "").split(",") if name.strip()]
-    found = [
+    stated = [
         known.get(f"{_MANAGER}.address{which}") or known.get(f"{_MANAGER}.hostname{which}") for which in several or [""]
     ]
-    addresses = [address if ":" in address else f"{address}:{_MANAGER_PORT}" for address in found if address]
+    addresses = [address if ":" in address else f"{address}:{_MANAGER_PORT}" for address in stated if address]
     if not addresses:
         raise SetupError(where, expected, f"{file} without {_MANAGER}.hostname", fix, code="SETUP-154")
     return addresses
