@@ -17,9 +17,10 @@ from floodmark.core.errors import CapabilityError
 from floodmark.core.time import NEVER, to_ms
 from floodmark.engines.embedded.landing.run import land
 from floodmark.engines.embedded.sail.session import Sail
-from floodmark.engines.landing import spool
+from floodmark.engines.landing import lander, spool
 from floodmark.lake.folder.paths import Lake
-from floodmark.spec.rows.connector import Rows
+from floodmark.lake.logs.landed import LandedUnits
+from floodmark.spec.rows.connector import Files, Rows
 from floodmark.spec.rows.contract import Contract, EventTime
 from floodmark.spec.rows.source import Ascending, Punctuated, Source
 
@@ -93,3 +94,37 @@ def test_what_does_not_fit_into_memory_lands_from_disk(lake: Lake, monkeypatch) 
     monkeypatch.setattr(spool, "_IN_MEMORY", 1000)
     assert land(none, readings(300), lake).rows == 300
     assert [row.value for row in rows(lake.log("readings"), "_sequence") if row._kind == 0] == list(range(300))
+
+
+@pytest.mark.parametrize(("poll_seconds", "flushes"), [(0.0, [20, 25]), (1.0, [*range(1, 26), 25])])
+def test_a_landing_that_looks_often_writes_the_list_of_landed_files_now_and_then(
+    lake: Lake, tmp_path, monkeypatch, poll_seconds, flushes
+) -> None:
+    inbox, written, flush = tmp_path / "inbox", list[int](), LandedUnits.flush
+    inbox.mkdir()
+
+    class Arriving:
+        """In each pause the next file arrives; the landing stops after 25 of them."""
+
+        files = 0
+
+        def is_set(self) -> bool:
+            return self.files > 25
+
+        def wait(self, _: float | None = None) -> bool:
+            self.files += 1
+            if not self.is_set():
+                (inbox / f"{self.files}.csv").write_text(f"at,value\n2001-01-01T00:00:{self.files:02},1\n")
+            return self.is_set()
+
+    def flushed(units: LandedUnits) -> None:
+        written.append(len(units))
+        flush(units)
+
+    monkeypatch.setattr(LandedUnits, "flush", flushed)
+    monkeypatch.setattr(lander, "_QUIET_SECONDS", 1.0 if poll_seconds else 1e9)
+    connector, stop = Files(str(inbox), min_age="0 s"), Arriving()
+    stop.wait()
+    source = Source("readings", contract=Reading, connector=connector, watermark=Ascending())
+    assert land(none, source, lake, until_caught_up=False, stop=stop, poll_seconds=poll_seconds).units == 25
+    assert written == flushes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from events import Event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from floodmark.connectors.readers import files
 from floodmark.connectors.readers.delta import DeltaReader
 from floodmark.connectors.readers.files import FileReader
 from floodmark.connectors.readers.memory import MemoryReader
@@ -97,6 +99,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
 def test_look_ups_equal_those_in_a_dictionary_of_all_that_landed(steps, flush_after, most_files) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(module, "_FLUSH_AFTER", flush_after)
+        patch.setattr(module, "_MOST_BEHIND", flush_after)
         patch.setattr(module, "_MOST_FILES", most_files)
         world = World(folder)
         for step, units in steps:
@@ -300,6 +303,41 @@ def test_a_look_at_a_folder_makes_up_what_became_of_changed_files_alone(tmp_path
     assert sorted(made) == ["27.csv", "7.csv", "new.csv"]
     made.clear()
     assert reader.pending(dict(world.units)) == look
+
+
+def test_a_glance_at_a_folder_finds_new_files_at_once_and_changes_of_others_in_the_next_whole_look(
+    tmp_path, monkeypatch
+) -> None:
+    inbox, world, looked = tmp_path / "inbox", World(str(tmp_path / "lake")), list[str]()
+    inbox.mkdir()
+    for number in range(30):
+        (inbox / f"{number}.csv").write_text("n\n1\n")
+    monkeypatch.setattr(files, "_WHOLE_SECONDS", 1e9)
+    reader = FileReader(Files(str(inbox)), Event, "s").glancing()
+    first = reader.pending(world.units).units
+    assert len(first) == 30
+    look = FileReader.look
+    monkeypatch.setattr(FileReader, "look", lambda own, name: looked.append(name) or look(own, name))
+    world.units.add(
+        Landed(name=u.name, size=u.size, modified=u.modified, digest="d", status="landed", ordinal=0) for u in first
+    )
+    for _ in range(2):
+        assert reader.pending(world.units).units == []
+    assert sorted(looked) == sorted(unit.name for unit in first), "each once behind its landing"
+    (inbox / "7.csv").write_text("n\n1\n2\n")
+    (inbox / "new.csv").write_text("n\n")
+    (inbox / "8.csv").unlink()
+    (inbox / "folder.csv").mkdir()
+    assert [unit.name for unit in reader.pending(world.units).units] == ["new.csv"]
+    assert [unit.name for unit in pickle.loads(pickle.dumps(reader)).pending(world.units).units] == ["7.csv", "new.csv"]
+    monkeypatch.setattr(files, "_WHOLE_SECONDS", 0.0)
+    assert [unit.name for unit in reader.pending(world.units).units] == ["7.csv", "new.csv"]
+
+
+def test_whoever_looks_below_a_folder_or_into_a_bucket_looks_at_all_of_it(tmp_path) -> None:
+    for path in (f"{tmp_path}/*.csv", "s3://bucket/folder"):
+        reader = FileReader(Files(path), Event, "s")
+        assert reader.glancing() is reader
 
 
 @pytest.mark.parametrize("flushed", [False, True])

@@ -17,10 +17,12 @@ from small_lake import make
 
 from floodmark import Daily, Hourly
 from floodmark.core.time import NEVER
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import experiments as of_lake
 from floodmark.lake.restore import savepoints
 from floodmark.lifecycle import savepoint as manifests
 from floodmark.lifecycle.savepoint import Manifest
-from floodmark.orchestration import automation, listing, partitions
+from floodmark.orchestration import automation, experiments, listing, partitions
 
 LIST = str(listing.SAVEPOINTS.name)
 CUTS = [
@@ -161,3 +163,38 @@ def test_a_list_of_savepoints_makes_what_checks_manifests_once(tmp_path: Path, m
     manifests._manifests.cache_clear()
     assert {one.id for one in savepoints.savepoints(lake)} == set(created)
     assert made == [Manifest]
+
+
+def test_lists_of_experiments_are_asked_for_when_they_should_change_and_once_an_hour(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workspace of 200 operators has 401 lists; each costs a query."""
+    made, asked, known = list[Any](), list[str](), dict[str, Any]()
+    monkeypatch.setattr(of_lake, "known", lambda _: made)
+    with dg.DagsterInstance.ephemeral() as instance:
+        ask = instance.get_dynamic_partitions
+        monkeypatch.setattr(instance, "get_dynamic_partitions", lambda name: asked.append(name) or ask(name))
+
+        def look(now: float) -> list[Any]:
+            """What a look requests, which the daemon does before it keeps the cursor."""
+            asked.clear()
+            requests = experiments.experiments_listed(instance, lake, ["a", "b"], known, now)
+            for request in requests:
+                if isinstance(request, dg.AddDynamicPartitionsRequest):
+                    instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+                else:
+                    for key in request.partition_keys:
+                        instance.delete_dynamic_partition(request.partitions_def_name, key)
+            return requests
+
+        assert (look(0), len(asked)) == ([], 5)
+        assert (look(15), len(asked)) == ([], 0)
+        made.append(SimpleNamespace(name="one", operator="a", arms=[SimpleNamespace(name="left")]))
+        assert len(look(30)) == 3
+        assert (look(45), len(asked)) == ([], 0)
+        instance.delete_dynamic_partition(str(experiments.EXPERIMENTS.name), "one")
+        assert (look(60), len(asked)) == ([], 0)
+        assert len(look(30 + 3600)) == 1, "by hand"
+        made.clear()
+        assert len(look(3700)) == 3
+        assert instance.get_dynamic_partitions(str(experiments.EXPERIMENTS.name)) == []

@@ -298,6 +298,10 @@ class Reader(ABC):
             units: the next ones, in this order, the one that is opened now before them; none where no further one is.
         """
 
+    def glancing(self) -> Reader:
+        """The reader of a landing that looks several times a second: one that finds new units at each look, and changes of others once a second."""
+        return self
+
     def again(self) -> Callable[[bytes], Sequence[Record]]:
         """(what ``Record.stored`` gave the quarantine) -> the rows that it is; of contents whose ``replay`` has the format ``reader``."""
         raise NotImplementedError

@@ -35,6 +35,8 @@ _UNCHECKED, _HEALTH = " unchecked", " health"
 """Keys of the sensor's cursor under which operators with asset partitions to check are, and what was reported of each stream; no table has such names."""
 _SAVEPOINTS = " savepoints"
 """Key of the sensor's cursor under which the newest event of a savepoint is that was looked at."""
+_EXPERIMENTS = " experiments"
+"""Key of the sensor's cursor under which the lists of experiments and arms are, as they were compared last."""
 _NEWEST = 10
 """Materializations that are read of an asset without partitions."""
 _GROUP = "streams"
@@ -160,7 +162,13 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         there = savepoints.names(lake)
         update_list(context.instance, lake, there)
         events, requests = savepoint_reports(context.instance, lake, there, known.setdefault(_SAVEPOINTS, {}))
-        requests += experiments_listed(context.instance, lake, [one.name for one in workspace.operators])
+        requests += experiments_listed(
+            context.instance,
+            lake,
+            [one.name for one in workspace.operators],
+            known.setdefault(_EXPERIMENTS, {}),
+            time.time(),
+        )
         deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
         for landed in workspace.source_assets:
             if landed.source.name in deployed:

@@ -15,6 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.fingerprint import digest
 from floodmark.core.time import iso
 from floodmark.lake.folder.paths import Lake
 from floodmark.lifecycle.requests import ComparisonRequest, ExperimentRequest, PromotionRequest
@@ -32,6 +33,8 @@ EXPERIMENTS = dg.DynamicPartitionsDefinition(name="floodmark_experiments")
 """The experiments of a lake, as partitions to select from a list."""
 CHECK = "arms_find_the_same"
 _PREFIX = "experiments"
+_LISTED_SECONDS = 3600
+"""Time after which lists that should be as they were are compared again: somebody may have changed them by hand."""
 
 
 def experiment_definitions(workspace: Workspace, streams: Streams, names: Any) -> dg.Definitions:
@@ -201,12 +204,26 @@ def _promoting(streams: Streams) -> dg.JobDefinition:
 # ---- lists of experiments and arms
 
 
-def experiments_listed(instance: dg.DagsterInstance, lake: Lake, operators: Iterable[str]) -> list[Any]:
-    """Requests that add and delete partitions, so that the lists of experiments and arms match a lake."""
+def experiments_listed(
+    instance: dg.DagsterInstance, lake: Lake, operators: Iterable[str], known: dict[str, Any], now: float
+) -> list[Any]:
+    """Requests that add and delete partitions, so that the lists of experiments and arms match a lake.
+
+    Args:
+        instance: where the lists are.
+        lake: of the experiments.
+        operators: names of all of them.
+        known: what the cursor has of the last look that asked for the lists, two for each operator: what they should be, and when that was, s since
+            1970. They are not asked for again for an hour while that is the same. Is updated.
+        now: s since 1970.
+    """
     from floodmark.lake.restore import experiments  # noqa: PLC0415 - definitions load without Delta
 
-    requests = list[Any]()
-    for name, keys in _keys(experiments.known(lake), operators).items():
+    requests, wanted = list[Any](), _keys(experiments.known(lake), operators)
+    if known.get("lists") == digest(wanted) and now - known["at"] < _LISTED_SECONDS:
+        return []
+    known |= {"lists": digest(wanted), "at": now}
+    for name, keys in wanted.items():
         partitions, listed = dg.DynamicPartitionsDefinition(name=name), set(instance.get_dynamic_partitions(name))
         if new := sorted(set(keys) - listed):
             requests.append(partitions.build_add_request(new))

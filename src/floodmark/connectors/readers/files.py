@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,6 +59,25 @@ END_AGE = 5_000
 _DIGEST_THREADS = 4
 _IN_MEMORY = 64 << 20
 """Largest Parquet file, in bytes, that is copied to memory while it is read; a larger file is copied to the local disk."""
+_WHOLE_SECONDS = 1.0
+"""Time between two looks at the sizes and dates of all files of a folder, for a reader that glances."""
+
+
+@dataclass(slots=True)
+class _Glance:
+    """What a reader has seen of a folder, whose files it does not look at one by one each time.
+
+    Args:
+        at: when it has looked at all files, monotonic.
+        same: names of those that have landed and had not changed.
+    """
+
+    at: float = -math.inf
+    same: set[str] = field(default_factory=set)
+
+    def __reduce__(self) -> tuple[type[_Glance], tuple[()]]:
+        """Workers do not look."""
+        return _Glance, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +88,7 @@ class FileReader(Reader):
         settings: as the author wrote them, with an absolute path.
         contract: what a row is.
         source: name of the source, for messages.
+        glance: of a reader of ``glancing``.
     """
 
     vanishing: ClassVar[bool] = True
@@ -73,6 +96,12 @@ class FileReader(Reader):
     settings: Files
     contract: type[Contract]
     source: str
+    glance: _Glance | None = field(default=None, compare=False, repr=False)
+
+    def glancing(self) -> Reader:
+        """As ``Reader``, of a folder on a file system: the size and the date of each of very many files cost more than all else of a look."""
+        _, pattern = self._base_and_pattern()
+        return replace(self, glance=_Glance()) if self.is_local and pattern is None else self
 
     def pending(
         self,
@@ -180,9 +209,31 @@ class FileReader(Reader):
     def _changed(self, landed: Mapping[str, Landed]) -> Iterator[Unit]:
         """Files that are new, or have another size or time than when they landed. Only the listing is read: files may be very many."""
         same = landed.same if isinstance(landed, LandedUnits) else partial(_same, landed)
-        for name, size, modified in self.listed():
-            if not same(name, size, modified) and self._takes(name):
+        glance = self.glance
+        whole_look = glance is None or time.monotonic() - glance.at >= _WHOLE_SECONDS
+        if glance is not None and whole_look:
+            glance.at = time.monotonic()
+            glance.same.clear()
+        for name, size, modified in self.listed() if whole_look else self._listed_but(glance.same if glance else ()):
+            if same(name, size, modified):
+                if glance is not None:
+                    glance.same.add(name)
+            elif self._takes(name):
                 yield Unit(name=name, size=size, modified=modified)
+
+    def _listed_but(self, known: Collection[str]) -> Iterator[tuple[str, int, int]]:
+        """``listed`` of a folder on a file system, without the files of some names."""
+        self.check_there()
+        folder = file_system(self.folder)[1]
+        try:
+            names = os.listdir(folder)  # noqa: PTH208 - of very many files, of which only the names are asked for
+        except FileNotFoundError:  # the folder has gone since
+            self.check_there()
+            names = os.listdir(folder)  # noqa: PTH208 - as above
+        for name in names:
+            file = None if name in known else self.look(name)
+            if file is not None:
+                yield name, file.size, file.modified
 
     def listed(self) -> Iterator[tuple[str, int, int]]:
         """(name, size, modification time in ns) of all files in the source's folder, also those that the source does not land."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from floodmark.control.processes.job import Job, job_of
-from floodmark.control.processes.measuring import Measuring
+from floodmark.control.processes.measuring import Measuring, Recorder
 from floodmark.control.processes.meter import Metering
 from floodmark.control.state.records import COMMITS, Deployment, Driver, State
 from floodmark.control.state.store import Store
@@ -49,7 +50,6 @@ class Running:
     """Why the stream has crashed, if a micro-batch takes longer than its timeout; None otherwise."""
     ended: tuple[State, str, Mapping[str, int] | None] | None = field(default=None, init=False)
     """How the run has ended: as the arguments of ``Store.end``; None while the stream runs."""
-    _measuring: Measuring | None = field(default=None, init=False)
 
     def run(self, load: Callable[[Deployment], Workspace], on_start: Callable[[], None] = lambda: None) -> None:
         """Run the stream, whatever happens. Sets ``ended``.
@@ -95,15 +95,16 @@ class Running:
             fix = f"Deploy it again: floodmark start {driver.operator}"
             where = f"package {deployment.package} of '{driver.operator}'"
             raise LifecycleError(where, deployment.version, job.version, fix, code="LIFECYCLE-051")
-        self._measuring = Measuring(self.store, driver, job, self.say, _spans(deployment, self.say))
-        self._measuring.begin()
+        measuring = Measuring(self.store, driver, job, self.say, _spans(deployment, self.say))
+        measuring.begin()
         on_start()
         while await_job(job, self.stop, self._record_wait):
             try:
                 job.start()
                 on_start()
                 self._update(state="running", reason=None)
-                return job.run(self.stop, self._record_commit, self._record_wait)
+                with Recorder(partial(self._record, measuring)) as recorder:
+                    return job.run(self.stop, partial(self._count, recorder), self._record_wait)
             except LifecycleError as error:
                 if error.code != _HELD:
                     raise
@@ -123,12 +124,14 @@ class Running:
             self.say(text)
         self._update(reason=text or None)
 
-    def _record_commit(self, commit: Committed) -> None:
+    def _count(self, recorder: Recorder, commit: Committed) -> None:
         self.say(commit.text)
         self.meter.count(commit.usage)
-        if self._measuring is not None:
-            self._measuring.record(commit.measure)
-        self._update(batch=commit.number, progress=commit.progress)
+        recorder.put(commit)
+
+    def _record(self, measuring: Measuring, commits: Sequence[Committed]) -> None:
+        measuring.record(*(commit.measure for commit in commits))
+        self._update(batch=commits[-1].number, progress=commits[-1].progress)
 
     def _update(self, **values: Any) -> None:
         """Update the record. Logs errors: the stream keeps running without the store."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,8 @@ _JUDGED_ROWS = 100
 """Rows of a commit below which the share of broken rows is not checked."""
 _NAMED = 10
 """Most units that an error names."""
+_QUIET_SECONDS = 1.0
+"""Time without a commit after which a landing that goes on writes the list of landed units, for which the next unit would have to wait."""
 _MANY_FILES = 100_000
 """More files than any commit has: the modification time of each file of a commit is a millisecond after the one before."""
 
@@ -76,6 +79,8 @@ class Lander:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     complete: bool = False
     moved: str = ""
+    _committed_at: float = -math.inf
+    """When the last commit was written, monotonic."""
     _clean: bool = False
     _behind: Mapping[str, int] | None = None
 
@@ -110,6 +115,16 @@ class Lander:
         """Write the list of landed units, which is only complete in memory until then."""
         self.landed.flush()
         log.remember(self.lake.log(self.source.name), self.last)
+
+    def write_in_pause(self, seconds: float) -> None:
+        """Write the list of landed units if there is time for it: before a long pause, if nothing has landed for a while, or if the list is due.
+
+        Args:
+            seconds: until the next look at the source.
+        """
+        quiet = max(seconds, time.monotonic() - self._committed_at) >= _QUIET_SECONDS
+        if quiet or self.landed.due:
+            self.close()
 
     def pending(self) -> list[Unit]:
         """The units that can land now.
@@ -398,7 +413,7 @@ class Lander:
         crash.point("landing.after_log")
         if not self.lake.is_local:
             self._check_mine(landing)
-        self.last = landing
+        self.last, self._committed_at = landing, time.monotonic()
         return landing
 
     def _check_mine(self, landing: Landing) -> None:

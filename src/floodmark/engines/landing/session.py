@@ -14,6 +14,9 @@ from floodmark.lake.table.commits import Landing
 from floodmark.lake.table.default_nulls import DefaultNulls
 from floodmark.lake.table.left_out import LeftOut
 
+_OFTEN_SECONDS = 1.0
+"""Time between two looks at a source below which not all of it is looked at each time."""
+
 
 class Stop(Protocol):
     """The part of ``threading.Event`` that a landing uses."""
@@ -106,6 +109,8 @@ class Session:
 
     def run(self, *, until_caught_up: bool, poll_seconds: float) -> None:
         """Land pending units until none is left, ``stop`` is set or ``max_commits`` is reached."""
+        if not until_caught_up and poll_seconds < _OFTEN_SECONDS:
+            self.landing.reader = self.landing.reader.glancing()
         while not self.is_over():
             now, begun = self.landing.clock(), time.monotonic()
             units = self.landing.pending()
@@ -113,7 +118,7 @@ class Session:
                 self.count(self.landing.idle(now), begun=begun)
                 if until_caught_up or (self.landing.complete and not self.landing.last.ended):
                     return
-                self.landing.close()
+                self.landing.write_in_pause(poll_seconds)
                 self.landing.waiting.clear()
                 if self.wait(poll_seconds):
                     return

@@ -1,4 +1,4 @@
-"""Catalog of a source's landed units: a small table that caches the log's metadata. It lags by at most about 20 landing commits. No JVM."""
+"""Catalog of a source's landed units: a small table that caches the log's metadata. It lags by at most about 100 landing commits. No JVM."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ _GROUP = 4096
 _MANY = 1000
 """Look-ups after which all rows are read: a scan of a folder with so many files looks up nearly all names."""
 _FLUSH_AFTER = 20
+"""Calls of ``add`` after which a flush is due."""
+_MOST_BEHIND = 100
+"""Calls of ``add`` after which ``add`` itself flushes, as a landing under load never comes to a pause."""
 _MOST_FILES = 20
 """Data files of the table above which all of them are rewritten as one file."""
 _REPLACED_HOURS = 1
@@ -125,11 +128,16 @@ class LandedUnits(Mapping[str, Landed]):
         return len(self._stored.names() | self._new.keys())
 
     def add(self, units: Iterable[Landed]) -> None:
-        """Add outcomes of units. Every twentieth call flushes."""
+        """Add outcomes of units. Flushes if that was due long ago."""
         self._merge(units)
         self._adds += 1
-        if self._adds >= _FLUSH_AFTER:
+        if self._adds >= _MOST_BEHIND:
             self.flush()
+
+    @property
+    def due(self) -> bool:
+        """Whether to flush in the next pause."""
+        return self._adds >= _FLUSH_AFTER
 
     def flush(self) -> None:
         """Write pending outcomes to the table, and rewrite the table if it has over ``_MOST_FILES`` files.
