@@ -138,7 +138,11 @@ def _soak(command: list[str], *, apart: bool) -> subprocess.Popen[bytes]:
 
 
 def _cases(report: Path) -> list[ElementTree.Element]:
-    return list(ElementTree.parse(report).getroot().iter("testcase")) if report.is_file() else []
+    """The tests of a report; none where pytest was killed before it has written it, or within."""
+    try:
+        return list(ElementTree.parse(report).getroot().iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return []
 
 
 def _name(case: ElementTree.Element) -> str:
