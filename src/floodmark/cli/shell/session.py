@@ -82,10 +82,12 @@ def members(leader: int, since: float = 0.0) -> list[psutil.Process]:
     """
     import psutil
 
+    from floodmark.core.host import BORN_SECONDS
+
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            mine = os.getsid(process.pid) == leader and process.create_time() >= since - 1
+            mine = os.getsid(process.pid) == leader and process.create_time() >= since - BORN_SECONDS
             if mine and process.status() != psutil.STATUS_ZOMBIE:
                 processes.append(process)
     return processes
@@ -121,10 +123,6 @@ def listener(port: int) -> str:
 
 
 def _is_same(pid: int, born: float) -> bool:
-    import psutil
+    from floodmark.core.host import living
 
-    try:
-        process = psutil.Process(pid)
-        return bool(abs(process.create_time() - born) < 1 and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return living(pid, born) is not None

@@ -28,7 +28,7 @@ from floodmark.control.state.records import COMMITS, GONE, Deployment, Driver, S
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.background import begin
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.core.host import host
+from floodmark.core.host import BORN_SECONDS, host
 from floodmark.engines.embedded.sail.shared import FOLDER
 from floodmark.lake.table.entries import version_of
 from floodmark.spec.assets.restart import Restart
@@ -207,7 +207,7 @@ class Supervisor:
         for pid, born in {*alive, *((pid, None) for pid in self._children)}:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
-                if born is None or abs(process.create_time() - born) < 1:
+                if born is None or abs(process.create_time() - born) < BORN_SECONDS:
                     drivers.append(process)
         for process in drivers:
             _terminate(process.pid)
@@ -609,7 +609,7 @@ def _kill_remains(driver: Driver) -> None:
     since = min(driver.started_at, driver.born or driver.started_at)  # others of its process may have started before
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            mine = since - 1 < process.create_time() <= (driver.ended_at or 0)
+            mine = since - BORN_SECONDS < process.create_time() <= (driver.ended_at or 0)
             if mine and os.getpgid(process.pid) == driver.pid:
                 process.kill()
 

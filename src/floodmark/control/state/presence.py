@@ -22,12 +22,7 @@ def is_here(driver: Driver) -> bool:
 def lives(driver: Driver) -> bool:
     """True if a driver's process on this machine is alive, and its id was not reused by a later process."""
     assert driver.pid is not None
-    try:
-        process = psutil.Process(driver.pid)
-        same = driver.born is None or abs(process.create_time() - driver.born) < 1
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return host.living(driver.pid, driver.born) is not None
 
 
 def is_gone(driver: Driver) -> bool:

@@ -35,7 +35,7 @@ from floodmark.control.state.tables import (
     STREAMS,
 )
 from floodmark.core.errors import SetupError
-from floodmark.core.host import host
+from floodmark.core.host import BORN_SECONDS, host
 from floodmark.spec.assets.restart import Restart
 
 CONTROL = "FLOODMARK_CONTROL_STORE"
@@ -246,7 +246,7 @@ class Store:
 
     def first(self, driver: Driver) -> Driver:
         """The driver for which the process of a driver was started."""
-        born = sa.func.abs(DRIVERS.c.born - driver.born) < 1
+        born = sa.func.abs(DRIVERS.c.born - driver.born) < BORN_SECONDS
         same = (DRIVERS.c.pid == driver.pid, DRIVERS.c.host == driver.host, born)
         with self.transaction() as connection:
             row = connection.execute(DRIVERS.select().where(*same).order_by(DRIVERS.c.id).limit(1)).mappings().one()

@@ -20,6 +20,7 @@ import psutil
 from filelock import FileLock
 
 from floodmark.core.errors import ExecutionError
+from floodmark.core.host import living
 from floodmark.engines.embedded.sail import server
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.bucket import store_variables
@@ -167,9 +168,7 @@ def _named(file: Path) -> Named | None:
 def _process(named: Named) -> psutil.Process | None:
     """The process of a server; None if the process has ended, or a later process has its id."""
     with suppress(psutil.Error):
-        process = psutil.Process(named.pid)
-        if abs(process.create_time() - named.born) < 1 and process.status() != psutil.STATUS_ZOMBIE:
-            return process
+        return living(named.pid, named.born)
     return None
 
 
