@@ -245,7 +245,7 @@ def pytest_runtest_setup() -> None:
     if _has_java():
         from pyspark.sql import SparkSession
 
-        session = SparkSession.getActiveSession()
+        session = SparkSession._instantiatedSession  # the fixture's, whichever is active now
         if session is not None:
             session.conf.set("spark.sql.shuffle.partitions", "1")
 

@@ -148,11 +148,7 @@ def test_days_whose_step_is_killed_or_terminated_or_that_lose_their_code_server_
     hold(server)
     run = launched(server, *DAYS)
     held(server)
-    mine = psutil.Process(server.process.pid).children(recursive=True)
-    mine = [one for one in mine if one.status() != psutil.STATUS_ZOMBIE]  # a run that has ended
-    code = [one for one in mine if "grpc" in one.cmdline() and "api" in one.cmdline()]
-    assert len(code) == 1
-    code[0].send_signal(signal.SIGKILL)
+    assert server.kill("api", "grpc") == 1
     release(server)
     if server.ended(run) != "SUCCESS":
         assert server.ended(launched(server, *DAYS)) == "SUCCESS"

@@ -199,7 +199,7 @@ def test_a_rollout_is_started_by_a_schedule_approved_promoted_and_taken_back(
     old = watched.version
     edit(shop, *DOLLARS)
     turn(page, server, SCHEDULE, "RUNNING")
-    watched.reaches("shadowing")
+    passed(watched, "shadowing")
     watched.order(range(15, 22))
     waiting = watched.reaches("awaiting approval")
     turn(page, server, SCHEDULE, "STOPPED")

@@ -90,7 +90,7 @@ def test_two_versions_run_over_some_keys_are_compared_and_judged_and_reach_nothi
         first = iter([met])
         session = spark.newSession()  # names of streams are of a session
         run_unbounded(
-            session, versions[name], lakes[name], until_caught_up=True, on_batch=lambda _: [m.wait(120) for m in first]
+            session, versions[name], lakes[name], until_caught_up=True, on_batch=lambda _: [m.wait(600) for m in first]
         )
 
     with ThreadPoolExecutor(len(arms)) as pool:

@@ -128,7 +128,7 @@ def test_a_stream_that_waits_for_its_interval_stops_at_once(lake: Lake) -> None:
         timer.start()
 
     embedded().run_unbounded(hourly, lake, stop=stop, on_batch=told, **fm.Checkpoints(interval="1 hour").options)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 600
 
 
 def test_a_bounded_run_has_gone_through_the_part_of_its_interval_that_has_rows(lake: Lake) -> None:

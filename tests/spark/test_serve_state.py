@@ -52,7 +52,7 @@ def test_state_of_sparks_is_that_of_a_commit_or_of_a_savepoint(
         landed(lake, rows, 200)
         run_unbounded(spark, remembered, lake, until_caught_up=True)
         first = ask.get("/v1/state/remembered")[1]["as_of"]["batch"]
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while ask.get("/v1/state/remembered")[1]["as_of"]["batch"] == first:  # until a newer copy is there
             assert time.monotonic() < end
             time.sleep(0.1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from background import check, in_background
 from deltalake import DeltaTable
 from engines import embedded
 from events import START, Event, row, source
@@ -342,27 +343,20 @@ def test_a_table_deleted_under_a_running_stream_is_a_clear_error(engine: Computi
     put(lake, "events", rows(0, 30))
     current = lake.output("counted__current")
     path = {"input": lake.log("events"), "output": lake.output("counted"), "current": current}[victim]
-    failures, seen = [], threading.Event()
-
-    def run() -> None:
-        try:
-            engine.run_unbounded(counted, lake, on_batch=lambda _: seen.set(), interval_seconds=0.2)
-        except ExecutionError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert seen.wait(120)
-    while thread.is_alive() and not DeltaTable(current).to_pyarrow_table(columns=["n"]).num_rows:
+    seen = threading.Event()
+    running = in_background(engine.run_unbounded, counted, lake, on_batch=lambda _: seen.set(), interval_seconds=0.2)
+    while check(running) and not seen.wait(0.1):
+        pass
+    while check(running) and not DeltaTable(current).to_pyarrow_table(columns=["n"]).num_rows:
         time.sleep(0.1)
     Path(path).rename(f"{path}.gone")  # at once: a query may be writing into it
     if victim != "input":
         put(lake, "events", rows(0, 60))
-    thread.join(120)
-    assert not thread.is_alive()
-    assert failures[0].code in {"EXECUTION-002", "EXECUTION-004"}, failures
-    assert "floodmark run counted --unbounded" in failures[0].fix
-    assert victim != "current" or "counted__current" in str(failures[0])
+    with pytest.raises(ExecutionError) as failed:
+        running.result(300)
+    assert failed.value.code in {"EXECUTION-002", "EXECUTION-004"}, failed.value
+    assert "floodmark run counted --unbounded" in failed.value.fix
+    assert victim != "current" or "counted__current" in str(failed.value)
 
 
 def test_a_bounded_run_does_not_reach_into_what_the_stream_has_yet_to_write(engine: Computing, lake: Lake) -> None:

@@ -33,7 +33,7 @@ from floodmark.lake.stream import ticks
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
 
-PATIENCE_SECONDS = 150
+PATIENCE_SECONDS = 300
 MINUTES = (0, 1, 2, 3, 5, 7, 9)
 
 

@@ -70,15 +70,15 @@ def picture(page: Page, name: str) -> None:
 
 
 def until_done(act: Callable[[], T | None], seconds: float = SECONDS) -> T:
-    """What ``act`` gives, which looks for its effect. It is done again while a step of it takes too long, or it gives nothing."""
-    from playwright.sync_api import TimeoutError as TooLongError
+    """What ``act`` gives, which looks for its effect. It is done again while a step of it takes too long or meets a page that is drawn anew, or it gives nothing."""
+    from playwright.sync_api import Error
 
-    late: list[TooLongError] = []
+    late: list[Error] = []
 
     def look() -> T | None:
         try:
             return act()
-        except TooLongError as error:
+        except Error as error:
             late.append(error)
             return None
 
