@@ -20,7 +20,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 
 PROGRAM = Path(__file__).with_name("ysb_process.py")
-ROUNDS, FILES = 4, 14
+ROUNDS, FILES = 4, 28
 PATIENCE_SECONDS = 300
 
 
