@@ -20,7 +20,7 @@ from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.expressions import with_columns
-from floodmark.engines.frames.fast import joins, window_joins, windows
+from floodmark.engines.frames.fast import joins, sessions, window_joins, windows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
@@ -220,6 +220,11 @@ def _link(
         rows, side, dropped = windows.compute(step, parent, interval)
         outputs = with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
+    if sessions.possible(operator, interval, late_rows):
+        assert isinstance(step, steps.WindowAggregate)
+        by_sql = _sessions(operator, step, parent, interval, plan_only=plan_only)
+        if by_sql is not None:
+            return by_sql
     stage = stage_of(operator)
     assert stage is not None
     if not isinstance(stage, Stage):
@@ -241,6 +246,25 @@ def _link(
     )
     outputs = with_results(operator, step, rows, _sides(operator, packed))
     return Computed(outputs=outputs, late=late, dropped=lambda: total, held=(packed,))
+
+
+def _sessions(
+    operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, *, plan_only: bool
+) -> Computed | None:
+    """The outputs of sessions, by SQL alone; None if it may have others than the kernel."""
+    made = sessions.grouped(step, parent)
+    if not plan_only:
+        made = made.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            doubt = sessions.in_doubt(step, made)
+        except BaseException:
+            made.unpersist()
+            raise
+        if doubt:
+            made.unpersist()
+            return None
+    outputs = with_results(operator, step, sessions.results(step, made, interval), {})
+    return Computed(outputs=outputs, dropped=partial(sessions.dropped, made), held=(made,))
 
 
 def _held(chunks: DataFrame) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Sessions of bounded runs in SQL: the engine and the kernel say the same, and what SQL may say otherwise is left to the kernel."""
+"""Sessions of bounded runs in SQL: both engines and the kernel say the same, and what SQL may say otherwise is left to the kernel."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ LOGS: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize("drawn", LOGS)
 @pytest.mark.parametrize("keys", [("lot",), ("lot", "n"), ()])
-@pytest.mark.parametrize("case_of", ["embedded"])
+@pytest.mark.parametrize("case_of", [pytest.param("spark", marks=pytest.mark.spark), "embedded"])
 def test_sessions_are_those_of_the_kernel(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
