@@ -46,15 +46,16 @@ class Fold:
 
 def with_one_zero(fold: Fold) -> Fold:
     """The fold with -0.0 read as 0.0."""
+    added = fold.add
 
     def add(state: Any, value: Any, by: Any) -> Any:
-        return fold.add(state, _one_zero(value), _one_zero(by))
+        if isinstance(value, float):
+            value += 0.0
+        if isinstance(by, float):
+            by += 0.0
+        return added(state, value, by)
 
     return replace(fold, add=add)
-
-
-def _one_zero(value: Any) -> Any:
-    return value + 0.0 if isinstance(value, float) else value
 
 
 def of_values(
@@ -136,16 +137,28 @@ def greatest(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 
 
 def least_by(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
     """The value beside the smallest ``by``; the first on ties, in order of arrival."""
-    return _beside(_better(operator.lt, operator.itemgetter(1)))
+    return _beside(operator.lt)
 
 
 def greatest_by(name: str, aggregate: Builtin, kind: str) -> Fold:  # noqa: ARG001 - one shape for all
     """The value beside the largest ``by``; the first on ties, in order of arrival."""
-    return _beside(_better(operator.gt, operator.itemgetter(1)))
+    return _beside(operator.gt)
 
 
-def _beside(better: Callable[[Any, Any], Any]) -> Fold:
-    return Fold(lambda: None, lambda state, value, by: better(state, (value, by)), better, _first_of)
+def _beside(comes_before: Callable[[Any, Any], bool]) -> Fold:
+    """The value beside the ``by`` that comes before all others; most rows have none, which is seen without making anything."""
+
+    def add(state: Any, value: Any, by: Any) -> Any:
+        if by is None:
+            return state
+        if state is not None:
+            first = state[1]
+            by_floats = isinstance(by, float) or isinstance(first, float)
+            if not (comes_before(order(by), order(first)) if by_floats else comes_before(by, first)):
+                return state
+        return value, by
+
+    return Fold(lambda: None, add, _better(comes_before, operator.itemgetter(1)), _first_of)
 
 
 def _better(comes_before: Callable[[Any, Any], bool], rank: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
