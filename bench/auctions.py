@@ -444,7 +444,7 @@ COLUMNS = (
 
 
 def table(rows: Sequence[dict[str, Any]], events: int) -> str:
-    """Seconds and CPU seconds of all systems, a query a line, in Markdown; a star stands at an answer that is not DuckDB's."""
+    """CPU seconds of all systems, a query a line, in Markdown; a star stands at an answer that is not DuckDB's."""
     found = {(row["query"], row["system"], row["mode"]): row for row in rows if row["events"] == events}
     columns = [column for column in COLUMNS if any((query, *column[1:]) in found for query in NAMES)]
     lines = [["query", *(title for title, *_ in columns)], ["---"] * (len(columns) + 1)]
@@ -458,7 +458,7 @@ def table(rows: Sequence[dict[str, Any]], events: int) -> str:
 def _cell(row: dict[str, Any]) -> str:
     if "seconds" not in row:
         return ""
-    return f"{row['seconds']:.2f} / {row['cpu_seconds']:.2f}{'*' if row['equal'] is False else ''}"
+    return f"{row['cpu_seconds']:.2f}{'*' if row['equal'] is False else ''}"
 
 
 def main() -> None:
