@@ -315,13 +315,15 @@ def test_each_message_counts_once_in_the_lake_and_in_the_topic_of_the_delivery(
             pipeline.running(name)
         for number in range(1, rounds + 1):
             numbers = range(number * count // (rounds + 1), (number + 1) * count // (rounds + 1))
-            sending = in_background(pipeline.put, numbers, step, partitions)
             before = group.rebalances
-            for name in drawn.sample(victims, len(victims)):
+            for place, name in enumerate(drawn.sample(victims, len(victims))):
+                # a share of the messages beside each kill: without messages Spark has no workers after a minute
+                share = numbers[place * len(numbers) // len(victims) : (place + 1) * len(numbers) // len(victims)]
+                sending = in_background(pipeline.put, share, step, partitions)
                 time.sleep(drawn.random())
                 pipeline.kill(name)
+                sending.result(PATIENCE_SECONDS)
             until(partial(group.has_rebalanced, before), "a rebalance in each round")
-            sending.result(PATIENCE_SECONDS)
             if number % 3 == 1:
                 partitions += 1
                 broker.widen(topic, partitions)
