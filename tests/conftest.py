@@ -60,10 +60,11 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def read_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read by Spark's workers, however few bytes they have."""
+    """Units are read by Spark's workers, however few bytes or rows they have."""
     from floodmark.engines.spark.landing import workers
 
     monkeypatch.setattr(workers, "_AT_HAND_BYTES", 0)
+    monkeypatch.setattr(workers, "_AT_HAND_ROWS", 0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Spark lands a topic of Kafka as the embedded engine does: its workers read ranges of offsets."""
+"""Spark lands a topic of Kafka as the embedded engine does: its workers read ranges of offsets, or this process the few messages that there are."""
 
 from __future__ import annotations
 
@@ -26,16 +26,25 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "few"),
     [
-        pytest.param(BoundedOutOfOrderness("5 seconds"), marks=pytest.mark.feature("D3")),
-        pytest.param(Punctuated("number % 5 = 0"), marks=pytest.mark.soak),
+        pytest.param(BoundedOutOfOrderness("5 seconds"), False, marks=pytest.mark.feature("D3")),
+        pytest.param(BoundedOutOfOrderness("5 seconds"), True, marks=pytest.mark.feature("Z11")),
+        pytest.param(Punctuated("number % 5 = 0"), False, marks=pytest.mark.soak),
     ],
-    ids=["bounded", "punctuated"],
+    ids=["bounded", "here", "punctuated"],
 )
 def test_spark_lands_what_the_embedded_engine_lands(
-    broker: Broker, spark: SparkSession, sail: Sail, tmp_path: Path, strategy: Strategy
+    request: pytest.FixtureRequest,
+    broker: Broker,
+    spark: SparkSession,
+    sail: Sail,
+    tmp_path: Path,
+    strategy: Strategy,
+    few: bool,
 ) -> None:
+    if not few:
+        request.getfixturevalue("read_by_workers")
     topic, here, there = broker.topic(3), Lake(str(tmp_path / "embedded")), Lake(str(tmp_path / "spark"))
     clicks = source(broker.servers, topic, Click, watermark=strategy, max_quarantine_share=1)
     for sent in (0, 30):
@@ -48,6 +57,7 @@ def test_spark_lands_what_the_embedded_engine_lands(
     assert len({row["_watermark"] for row in log(here)}) > 1
 
 
+@pytest.mark.usefixtures("read_by_workers")
 def test_spark_lands_changes_as_the_embedded_engine_does(
     broker: Broker, spark: SparkSession, sail: Sail, tmp_path: Path
 ) -> None:

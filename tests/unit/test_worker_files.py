@@ -28,7 +28,7 @@ def test_all_rows_are_there_in_order_in_row_groups_of_many_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
 ) -> None:
     monkeypatch.setattr(parquet, "_GROUP_ROWS", 200)
-    assert parquet._filed(tmp_path / "part-00000.parquet", batches(sizes), SCHEMA) == sum(sizes)
+    assert parquet.filed(tmp_path / "part-00000.parquet", batches(sizes), SCHEMA) == sum(sizes)
     (file,) = Written(folder=tmp_path).files
     assert pq.read_table(file)["n"].to_pylist() == list(range(sum(sizes)))
     assert pq.read_metadata(file).num_row_groups <= sum(sizes) // 200 + 2
@@ -36,7 +36,7 @@ def test_all_rows_are_there_in_order_in_row_groups_of_many_batches(
 
 
 def test_no_rows_leave_no_file(tmp_path: Path) -> None:
-    assert parquet._filed(tmp_path / "part-00000.parquet", batches([0, 0]), SCHEMA) == 0
+    assert parquet.filed(tmp_path / "part-00000.parquet", batches([0, 0]), SCHEMA) == 0
     assert not list(tmp_path.iterdir())
 
 
@@ -46,10 +46,10 @@ def test_a_task_that_failed_and_is_repeated_leaves_one_file(tmp_path: Path) -> N
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        parquet._filed(tmp_path / "part-00000.parquet", broken(), SCHEMA)
+        parquet.filed(tmp_path / "part-00000.parquet", broken(), SCHEMA)
     assert not Written(folder=tmp_path).files
-    parquet._filed(tmp_path / "part-00000.parquet", batches([3]), SCHEMA)
-    parquet._filed(tmp_path / "part-00000.parquet", batches([3]), SCHEMA)
+    parquet.filed(tmp_path / "part-00000.parquet", batches([3]), SCHEMA)
+    parquet.filed(tmp_path / "part-00000.parquet", batches([3]), SCHEMA)
     (file,) = Written(folder=tmp_path).files
     assert pq.read_metadata(file).num_rows == 3
 
@@ -57,5 +57,5 @@ def test_a_task_that_failed_and_is_repeated_leaves_one_file(tmp_path: Path) -> N
 def test_batches_of_another_nullability_are_cast(tmp_path: Path) -> None:
     strict = pa.schema([field.with_nullable(False) for field in SCHEMA])
     rows = (pa.RecordBatch.from_arrays(batch.columns, schema=strict) for batch in batches([2, 2]))
-    parquet._filed(tmp_path / "part-00000.parquet", rows, SCHEMA)
+    parquet.filed(tmp_path / "part-00000.parquet", rows, SCHEMA)
     assert pq.read_schema(tmp_path / "part-00000.parquet").equals(SCHEMA)

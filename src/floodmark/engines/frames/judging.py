@@ -55,7 +55,7 @@ def judged(
     (numbers,) = measures(whole, texts).toArrow().to_pylist()
     if only == ROWS_ONLY and not numbers["m0"]:
         return []
-    return verdicts(criteria, texts, numbers, lambda criterion: _examples(whole, criterion, wide, rendering, only))
+    return verdicts(criteria, texts, numbers, lambda criterion: examples(whole, criterion, wide, rendering, only))
 
 
 def criteria_of(operator: Operator, output: Output) -> tuple[Criterion, ...]:
@@ -67,15 +67,15 @@ def verdicts(
     criteria: Sequence[Criterion],
     texts: Mapping[str, list[tuple[int, str]]],
     numbers: Mapping[str, Any],
-    examples: Callable[[RowCriterion], list[str]],
+    shown: Callable[[RowCriterion], list[str]],
 ) -> list[Judged]:
     """The results of criteria.
 
     Args:
         criteria: in the order of the results.
-        texts: as ``aggregates``.
-        numbers: ``m0``, ``m1`` ... -> value of the aggregate of that place in ``texts``.
-        examples: (criterion that rows do not meet) -> texts of some of these rows.
+        texts: as ``aggregates``, or ``conditions``.
+        numbers: ``m0``, ``m1`` ... -> value of the aggregate, or number of the rows, of that place in ``texts``.
+        shown: (criterion that rows do not meet) -> texts of some of these rows.
     """
     values: list[dict[str, Any]] = [{} for _ in criteria]
     for index, of in enumerate(texts.values()):
@@ -85,7 +85,7 @@ def verdicts(
     for criterion, measures in zip(criteria, values, strict=True):
         met, result = criterion.verdict(measures)
         if isinstance(criterion, RowCriterion) and result["unexpected_count"]:
-            result[EXAMPLES] = ", ".join(examples(criterion))
+            result[EXAMPLES] = ", ".join(shown(criterion))
         results.append((criterion.expectation, met, result))
     return results
 
@@ -113,6 +113,19 @@ def aggregates(
     return texts
 
 
+def conditions(
+    criteria: Sequence[Criterion], schema: Schema, rendering: Rendering
+) -> dict[str, list[tuple[int, str]]] | None:
+    """As ``aggregates``, of criteria that only count rows: SQL condition of the rows that are counted -> what it is for. None for other criteria."""
+    texts: dict[str, list[tuple[int, str]]] = {"true": []}
+    for number, criterion in enumerate(criteria):
+        for name, measure in criterion.measures.items():
+            if measure.function != "rows" or criterion.repeats:
+                return None
+            texts.setdefault(rendering(measure.value, schema), []).append((number, name))
+    return texts
+
+
 def _sql(measure: Measure, schema: Schema, rendering: Rendering, measured: Measured, only: str) -> str:
     text = rendering(measure.value, schema)
     if measure.function == "rows":
@@ -132,7 +145,8 @@ def measures(rows: DataFrame, texts: Mapping[str, Any]) -> DataFrame:
     return rows.agg(*(expr(rows, text).alias(f"m{number}") for number, text in enumerate(texts)))
 
 
-def _examples(rows: DataFrame, criterion: RowCriterion, schema: Schema, rendering: Rendering, only: str) -> list[str]:
+def examples(rows: DataFrame, criterion: RowCriterion, schema: Schema, rendering: Rendering, only: str) -> list[str]:
+    """Texts of some rows that do not meet an expectation; arguments as of ``examples_of``."""
     unexpected = examples_of(rows, criterion, schema, rendering, only).toArrow()
     return [criterion.example(row) for row in unexpected.to_pylist()]
 

@@ -38,6 +38,9 @@ Blob = tuple[int, int, int, bytes]
 Piece = tuple[int, int, bytes]
 """Unit, kind and data of a blob."""
 
+_NEXT_UNITS = 8
+"""Units that a reader is told of before they are opened."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -106,6 +109,16 @@ class Report:
         left_out = LeftOut.from_json(fields["left_out"])
         nulls = DefaultNulls(fields["default_nulls"])
         return Report(**{**fields, "trace": trace, "times": times, "left_out": left_out, "default_nulls": nulls})
+
+
+def blobs_in_turn(reader: Reader, units: Sequence[Unit], rules: Rules) -> Iterator[Blob]:
+    """Read units one after the other, while the reader fetches what comes next."""
+    try:
+        for index, unit in enumerate(units):
+            reader.ahead(units[index : index + _NEXT_UNITS])
+            yield from blobs_of(index, reader, unit, rules)
+    finally:
+        reader.ahead(())
 
 
 def blobs_of(index: int, reader: Reader, unit: Unit, rules: Rules) -> Iterator[Blob]:

@@ -20,7 +20,7 @@ from floodmark.engines.landing import judging, quarantine, spool, stamping
 from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.spool import SpooledBlobs, spooled
 from floodmark.engines.landing.stamping import Stamping
-from floodmark.engines.landing.units import Blob, blobs_of
+from floodmark.engines.landing.units import Blob, blobs_in_turn
 from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.logs import log
 from floodmark.lake.table.commits import Landing
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from floodmark.engines.embedded.sail.session import Sail
 
 _READ_ROWS = 1 << 14
-_NEXT_UNITS = 8
-"""Units that a reader is told of before they are opened."""
 
 
 @dataclass(slots=True)
@@ -67,13 +65,7 @@ class EmbeddedWorkers:
         """As ``port.Workers``."""
 
         def parse(refused: Refused) -> Iterator[Blob]:
-            rules = Rules(source, now, refused)
-            try:
-                for index, unit in enumerate(units):
-                    reader.ahead(units[index : index + _NEXT_UNITS])
-                    yield from blobs_of(index, reader, unit, rules)
-            finally:
-                reader.ahead(())
+            return blobs_in_turn(reader, units, Rules(source, now, refused))
 
         return self._judged(parse, source)
 

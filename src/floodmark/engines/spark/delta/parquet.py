@@ -47,7 +47,7 @@ def write(frame: DataFrame, batches: Batches, schema: pa.Schema, path: str) -> W
     folder.mkdir()
 
     def run(arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        count = _filed(folder / f"part-{_task():05d}.parquet", batches(arriving), schema)
+        count = filed(folder / f"part-{_task():05d}.parquet", batches(arriving), schema)
         yield pa.RecordBatch.from_pydict({"rows": [count]})
 
     frame.mapInArrow(run, "rows bigint").collect()
@@ -82,7 +82,7 @@ def _upload(
         with tempfile.TemporaryDirectory() as scratch:
             for partition, rows in _partitions(batches(arriving), partition_by):
                 file = Path(scratch, name)
-                if not _filed(file, rows, schema):
+                if not filed(file, rows, schema):
                     continue
                 within = "".join(
                     f"{column}={NO_PARTITION if text is None else quote(text, safe='')}/"
@@ -124,7 +124,7 @@ def _runs(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str 
             start = end
 
 
-def _filed(file: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema | None) -> int:
+def filed(file: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema | None) -> int:
     """Write a file, which has its name once it is whole: a task that Spark repeats replaces it. No file without rows."""
     groups, count = _groups(batches, schema), 0
     first = next(groups, None)

@@ -16,7 +16,7 @@ from floodmark.engines.landing import judging, quarantine
 from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.spool import SpooledBlobs, spooled
 from floodmark.engines.landing.stamping import Stamping
-from floodmark.engines.landing.units import ROWS, Report, blobs_of
+from floodmark.engines.landing.units import ROWS, Report, blobs_in_turn, blobs_of
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.landing import blobs as of_spark
@@ -35,6 +35,8 @@ from floodmark.spec.values.schema import Schema
 _TASKS_PER_CORE = 4
 _AT_HAND_BYTES = 4 << 20
 """Most bytes of the units of a commit that this process reads itself if Spark's workers are on its machine: jobs of Spark would take ten times as long."""
+_AT_HAND_ROWS = 10_000
+"""The same of units of which the number of rows is known, and not their size, such as messages."""
 
 
 @dataclass(slots=True)
@@ -73,27 +75,26 @@ class SparkWorkers:
         return SparkBlobs(rows, judging.counted(reports, counts), self._appenders)
 
     def _are_at_hand(self, units: Sequence[Unit], source: Source) -> bool:
-        sizes = [unit.size for unit in units]
         return (
             self._in_place
             and not isinstance(source.watermark, Punctuated)
-            and min(sizes, default=0) > 0  # the size of others is not known
-            and sum(sizes) <= _AT_HAND_BYTES
+            and all(unit.size or unit.rows for unit in units)  # of others nothing is known
+            and sum(unit.size for unit in units) <= _AT_HAND_BYTES
+            and sum(unit.rows for unit in units if not unit.size) <= _AT_HAND_ROWS
         )
 
     def _read_here(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SpooledBlobs:
         """The blobs of few rows, read by this process as a worker would; Spark computes the expectations."""
 
         def parse(refused: Refused) -> SpooledBlobs:
-            rules = Rules(source, now, refused)
-            read = spooled(blob for index, unit in enumerate(units) for blob in blobs_of(index, reader, unit, rules))
+            read = spooled(blobs_in_turn(reader, units, Rules(source, now, refused)))
             return replace(read, writers=self._writers)
 
         read = parse({})
         if not judging.criteria_of(source):
             return read
         blobs = ((unit, 0, kind, data) for unit, kind, data in read.pieces() if kind == ROWS)
-        refused, counts = expecting.expected(punctuation.exploded_here(self.spark, blobs, source), source)
+        refused, counts = expecting.expected_of_few(punctuation.exploded_here(self.spark, blobs, source), source)
         if refused:
             read.release()
             read = parse(refused)

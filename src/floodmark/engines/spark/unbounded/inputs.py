@@ -193,7 +193,10 @@ def rows_read(spark: SparkSession, name: str) -> int:
         name: of the query.
     """
     query = next(query for query in spark.streams.active if query.name == name)
-    leaves: Any = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()  # noqa: SLF001 - Python has no plan of a query
+    plan: Any = query._jsq.streamingQuery().lastExecution().executedPlan()  # noqa: SLF001 - Python has no plan of a query
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":  # of steps without state
+        plan = plan.executedPlan()
+    leaves = plan.collectLeaves()
     counters = (leaves.apply(number).metrics().get("numOutputRows") for number in range(leaves.size()))
     return sum(int(counter.get().value()) for counter in counters if counter.isDefined())
 

@@ -23,8 +23,10 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.stopwatch import Stopwatch
 from floodmark.core.time import NEVER, from_ms
+from floodmark.engines.frames import judging
 from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.compile import compiled, failing, failures, set_aside_before, without_failures
+from floodmark.engines.frames.expressions import as_written
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.numbering import of_batch
 from floodmark.engines.frames.packing import COUNTS, Stamping, output_ddl, unpacking
@@ -35,6 +37,7 @@ from floodmark.engines.spark.delta.appender import Appender
 from floodmark.engines.spark.delta.current import Stopped
 from floodmark.engines.spark.delta.ticks import Ticks
 from floodmark.engines.spark.state.checkpoint import checkpoint_of
+from floodmark.engines.spark.unbounded import at_once
 from floodmark.engines.spark.unbounded.chain import nearest, stages_of
 from floodmark.engines.spark.unbounded.holding import Holding
 from floodmark.lake.folder.paths import Lake, is_reached
@@ -51,7 +54,7 @@ from floodmark.spec.graph.operator import Operator, Output, Side
 from floodmark.spec.graph.steps import Step
 from floodmark.spec.keyed.metric import merge
 from floodmark.spec.values.run import BatchInfo, CheckpointInfo
-from floodmark.spec.values.schema import MARKER, ROW, Schema
+from floodmark.spec.values.schema import FAILED, MARKER, ROW, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +160,28 @@ class Sink:
     def _write(self, batch: DataFrame, number: int) -> None:
         began, main, watch = time.monotonic(), self.operator.outputs[0], Stopwatch()
         crash.point("micro_batch.before_evaluate")
-        batch.persist(StorageLevel.MEMORY_AND_DISK)
+        alone = self._is_at_once(batch)
+        if not alone:
+            batch.persist(StorageLevel.MEMORY_AND_DISK)
         written: dict[str, int] = {}
         unmet_rows: dict[str, Mapping[str, int]] = {}
         try:
             with blaming(self.operator, "unbounded", partial(self._failing, batch=batch, number=number)):
-                total, groups = self._evaluated(batch)
+                progress = self.progress(number)
+                main_part: _Part | None = None
+                groups: Sequence[Row] = ()
+                if alone:
+                    main_part, total = self._written_at_once(batch, progress)
+                else:
+                    total, groups = self._evaluated(batch)
                 metrics = merge(_others(row).get("metrics", {}) for row in groups)
                 hottest = Hottest.of_rows(
                     {row["group"]: int(row["taken"]) for row in groups if row["taken"] and not row["stage"]}
                 )
-                progress = self.progress(number)
                 watch.lap("compute")
                 if self.ticks is not None:
                     self._record(self.ticks, batch.sparkSession, number, groups)
-                for part in self._parts(batch, number, progress, total):
+                for part in self._parts(batch, number, progress, total, main_part):
                     output, rows, count = part.output, part.rows, part.count
                     name = "main" if output is main else "side"
                     record = self._record_of(output, number, progress)
@@ -191,7 +201,8 @@ class Sink:
                     if part.unmet:
                         unmet_rows[output.table] = part.unmet
         finally:
-            batch.unpersist()
+            if not alone:
+                batch.unpersist()
         watch.lap("write")
         info = BatchInfo(
             batch_id=number,
@@ -214,10 +225,49 @@ class Sink:
             self.holding.committed()
         self.on_batch(info)
 
-    def _parts(self, batch: DataFrame, number: int, progress: int, total: Mapping[str, int]) -> list[_Part]:
-        """The outputs to commit, in order, the main one last; the files of several are written beside each other."""
+    def _is_at_once(self, batch: DataFrame) -> bool:
+        """Whether the rows of a micro-batch are written before anything else is known of it, in one job: not before this process has committed one."""
+        main, *_ = self.operator.outputs
+        path = self.lake.output(main.table)
+        return (
+            self._commits.get(main.table, (0.0, NEVER))[1] > NEVER
+            and main.table not in self.early
+            and at_once.allows(self.operator, path)
+            and judging.conditions(criteria_of(self.operator, main), main.schema, as_written) is not None
+            and frozen.frozen(self.lake, self.operator.name) is None
+            and at_once.is_small(batch)
+        )
+
+    def _written_at_once(self, batch: DataFrame, progress: int) -> tuple[_Part, dict[str, int]]:
+        """The main output's part of a micro-batch, whose files are written; and the counts of the micro-batch."""
+        main, *sides = self.operator.outputs
+        path = self.lake.output(main.table)
+        check_there(path, f"output '{main.table}' of the running stream", self._anew)
+        computed = compiled(dict(self.operator.results)[main.name], self.inputs(batch), {})
+        rows = tables.stamped(computed.filter(F.col("_kind") != MARKER), main, progress)
+        criteria = criteria_of(self.operator, main)
+        texts = judging.conditions(criteria, main.schema, as_written)
+        assert texts is not None
+        done = at_once.write(rows, list(texts), tables.marked(main, progress), path)
+        total = {"rows_in": self.read(), main.table: done.kinds[ROW]}
+        total |= {side.table: sum(count for kind, count in done.kinds.items() if kind >= FAILED) for side in sides}
+        numbers = {f"m{number}": count for number, count in enumerate(done.counts)}
+        shown = partial(judging.examples, rows, schema=main.schema, rendering=as_written, only=ROWS_ONLY)
+        results = judging.verdicts(criteria, texts, numbers, shown) if criteria and done.kinds[ROW] else []
+        part = _Part(main, rows, lambda: done.written, done.kinds[ROW])
+        part = replace(part, unmet=unmet(self.operator, main, "unbounded", results))
+        crash.point("micro_batch.after_files")
+        return part, dict.fromkeys(COUNTS, 0) | total
+
+    def _parts(
+        self, batch: DataFrame, number: int, progress: int, total: Mapping[str, int], main: _Part | None
+    ) -> list[_Part]:
+        """The outputs to commit, in order, the main one last; the files of several are written beside each other; ``main`` is the part that is written."""
         part_of = partial(self._part, batch, number, progress, total)
         outputs = self.operator.outputs[::-1]
+        if main is not None:
+            sides = (part_of(output) for output in outputs if output is not main.output)
+            return [part for part in (*sides, main) if part is not None]
         names = {output.table: self._packed(output) for output in outputs if output.side}
         few = [output for output in outputs if (name := names.get(output.table)) is None or total.get(name)]
         if len(few) < 2:  # noqa: PLR2004 - nothing to write beside
@@ -254,8 +304,7 @@ class Sink:
         if output.side == "quarantine":
             rows = explained(part.rows, attempts_of(self.operator))
             part = _Part(output, rows, partial(self._appender(output).write, rows, partition_by(output)), part.count)
-        fix = f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
-        check_there(path, f"output '{output.table}' of the running stream", fix)
+        check_there(path, f"output '{output.table}' of the running stream", self._anew)
         part = self._thawed(part)
         part = replace(part, unmet=self._unmet(part))
         if not ahead:
@@ -264,6 +313,11 @@ class Sink:
         crash.point("micro_batch.after_files")
         count = written.kinds()[ROW] if part.count == _UNKNOWN else part.count
         return replace(part, write=lambda: written, count=count)
+
+    @property
+    def _anew(self) -> str:
+        """What to do once a table is gone."""
+        return f"Begin anew: floodmark run {self.operator.name} --unbounded --from-scratch"
 
     def _thawed(self, part: _Part) -> _Part:
         """A part without the rows whose event time is frozen. They are looked for only where something is frozen, and late rows are emitted."""
