@@ -193,7 +193,7 @@ class Proxy:
         return Counter(fault for _, _, fault in self.requests() if fault)
 
     def _ask(self, what: str, content: object) -> list[list[str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         connection.request("POST", f"{_CONTROL}{what}", json.dumps(content))
         answer = json.loads(connection.getresponse().read())
         connection.close()
@@ -289,11 +289,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 512
+    """Connections that wait to be taken: the system leaves those beyond unanswered, and their clients try again after seconds."""
+
+
 def _listen(server: int) -> None:
     """The proxy's process: print its port, and serve until it is ended."""
     _Handler.behind = server
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    listener.daemon_threads = True
+    listener = _Listener(("127.0.0.1", 0), _Handler)
     sys.stdout.write(f"{listener.server_address[1]}\n")
     sys.stdout.flush()
     listener.serve_forever()
