@@ -49,9 +49,10 @@ class Killed:
         self.kills: dict[Victim, int] = {"point": 0, "driver": 0, "server": 0}
         self.told: list[str] = []
 
-    def run(self, victim: Victim | None) -> None:
-        """A process that catches up, unless it is killed; a server that is killed costs it a retry, or its start."""
-        point = f"{self.draw.choice(self.points)}:{self.draw.choice((1, 1, 2, 3))}" if victim == "point" else ""
+    def run(self, victim: Victim | None, at: str = "") -> None:
+        """A process that catches up, unless it is killed, at a point that is drawn where none is named; a server that is killed costs it a retry, or its start."""
+        drawn = f"{self.draw.choice(self.points)}:{self.draw.choice((1, 1, 2, 3))}" if victim == "point" else ""
+        point = at or drawn
         environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: point}
         command = [sys.executable, str(PROGRAM), self.lake.root, self.code.name]
         process = forked.begin(command, env=environment, stderr=subprocess.PIPE, text=True)
