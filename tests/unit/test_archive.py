@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from floodmark.engines.spark.setup import archive
+from floodmark.engines.spark.setup import archive, home, jars
 
 BUILDER = """
 import sys
@@ -105,3 +106,31 @@ def test_executors_have_the_class_path_and_the_archive_of_their_machine(tmp_path
     settings = archive.of_executors(tmp_path / "classes.jsa", jars)
     assert settings["spark.executor.extraClassPath"].split(os.pathsep) == [str(jar) for jar in jars]
     assert settings["spark.executor.extraJavaOptions"].startswith(f"-XX:SharedArchiveFile={tmp_path / 'classes.jsa'} ")
+
+
+def test_settings_of_executors_take_a_folder_with_a_space(tmp_path: Path) -> None:
+    """Spark divides the options of executors as a shell does."""
+    options = archive.of_executors(tmp_path / "a folder" / "classes.jsa", [])["spark.executor.extraJavaOptions"]
+    assert shlex.split(options)[0] == f"-XX:SharedArchiveFile={tmp_path}/a folder/classes.jsa"
+
+
+@pytest.mark.parametrize("kept", ["classes.lock", archive.LOG])
+def test_a_session_starts_where_its_user_may_not_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    """Into a cache in an image, or of another user. A folder in the place of a file stands for one that may not be written, which root may."""
+    started = list[object]()
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **_: started.append(a))
+    (tmp_path / kept).mkdir()
+    archive.start_build(tmp_path / "classes-a.jsa")
+    assert not started
+
+
+def test_nothing_is_written_where_all_jars_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "a.jar").touch()
+    monkeypatch.setenv("FLOODMARK_CACHE", str(tmp_path))
+    home.link(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    jars.fetch(jars.Jars(name="A", folder="jars", coordinates=(), excluded=(), files=("a.jar",)))
+    assert sorted(tmp_path.iterdir()) == before

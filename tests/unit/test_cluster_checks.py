@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from ports import refusing_port
 from floodmark.core.errors import SetupError
 from floodmark.engines.spark.session import builder, cluster, executors
 from floodmark.engines.spark.session.executors import Launches
-from floodmark.engines.spark.setup import home
+from floodmark.engines.spark.setup import hadoop, home
 from floodmark.engines.spark.setup.master import is_cluster, reach_master
 
 _LOG = b"2026-11-28 18:27:31 INFO StandaloneAppClient$ClientEndpoint: Executor "
@@ -61,18 +62,27 @@ def _site(folder: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) -> N
     monkeypatch.setenv("HADOOP_CONF_DIR", str(folder))
 
 
-def test_a_resource_manager_that_does_not_answer_is_refused_before_java_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    _site(tmp_path, monkeypatch, address=f"127.0.0.1:{port}")
-    with pytest.raises(SetupError, match=rf"SETUP-082 Spark master yarn: .*got 127.0.0.1:{port}: .*refused"):
-        reach_master("yarn")
+@pytest.fixture
+def port() -> Iterator[int]:
+    """At which somebody answers."""
     with socket.create_server(("127.0.0.1", 0)) as answering:
-        own = f"127.0.0.1:{answering.getsockname()[1]}"
-        _site(tmp_path, monkeypatch, ha_rm_ids="one, two", address_one=f"127.0.0.1:{port}", address_two=own)
+        yield int(answering.getsockname()[1])
+
+
+def test_a_resource_manager_that_does_not_answer_is_refused_before_java_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    with refusing_port() as closed:
+        refused = rf"SETUP-082 Spark master yarn: .*got 127.0.0.1:{closed}: .*refused"
+        _site(tmp_path, monkeypatch, address=f"127.0.0.1:{closed}")
+        with pytest.raises(SetupError, match=refused):
+            reach_master("yarn")
+        several = {"ha_rm_ids": "one, two", "address_one": f"127.0.0.1:{closed}", "address_two": f"127.0.0.1:{port}"}
+        _site(tmp_path, monkeypatch, ha_enabled="true", **several)
         reach_master("yarn")
+        _site(tmp_path, monkeypatch, address=f"127.0.0.1:{closed}", **several)
+        with pytest.raises(SetupError, match=refused):  # as Hadoop's clients, which then ask none of several
+            reach_master("yarn")
 
 
 def test_where_the_resource_manager_is_has_to_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +92,59 @@ def test_where_the_resource_manager_is_has_to_be_known(tmp_path: Path, monkeypat
     (tmp_path / "yarn-site.xml").write_text("<configuration>")
     with pytest.raises(SetupError, match=r"SETUP-154 .*yarn-site.xml: no element found"):
         reach_master("yarn")
+    (tmp_path / "yarn-site.xml").unlink()
+    with pytest.raises(SetupError, match=rf"SETUP-154 .*got no yarn-site.xml in {tmp_path}"):
+        reach_master("yarn")
     monkeypatch.delenv("HADOOP_CONF_DIR")
     with pytest.raises(SetupError, match=r"SETUP-154 .*neither HADOOP_CONF_DIR nor YARN_CONF_DIR"):
         reach_master("yarn")
+
+
+def test_values_name_other_values_and_variables_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """The first is how most clusters write the address."""
+    monkeypatch.setenv("MANAGER", "127.0.0.1")
+    for address in (
+        "${yarn.resourcemanager.hostname}:" + str(port),
+        "${env.MANAGER}:${env.NO_PORT:-" + str(port) + "}",
+        "${env.NO_HOST-127.0.0.1}:" + str(port),
+    ):
+        _site(tmp_path, monkeypatch, hostname="${host.of.manager}", address=address)
+        (tmp_path / "core-site.xml").write_text(
+            '<configuration><property name="host.of.manager" value="127.0.0.1"/></configuration>'
+        )
+        assert hadoop.properties({})["yarn.resourcemanager.address"] == f"127.0.0.1:{port}"
+        reach_master("yarn")
+
+
+def test_what_only_java_can_tell_is_left_to_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _site(tmp_path, monkeypatch, hostname="${host.of.the.system}", address="${yarn.resourcemanager.hostname}:8032")
+    reach_master("yarn")
+
+
+def test_parts_of_a_configuration_lie_in_other_files_and_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """Files that it includes, several folders of a variable, and settings of Spark."""
+    include = '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="{}"{}>{}</xi:include>'
+    (tmp_path / "part of.xml").write_text(_SITE.format(_PROPERTY.format("address", f"127.0.0.1:{port}")))
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    fallback = "<xi:fallback>" + _PROPERTY.format("hostname", "127.0.0.1") + "</xi:fallback>"
+    (second / "yarn-site.xml").write_text(
+        _SITE.format(include.format("../part%20of.xml", "", "") + include.format("none.xml", "", fallback))
+    )
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    monkeypatch.setenv("HADOOP_CONF_DIR", f"{first}:{second}")
+    reach_master("yarn")
+    assert hadoop.properties({})["yarn.resourcemanager.hostname"] == "127.0.0.1"
+    _site(first, monkeypatch, webapp_address="127.0.0.1:8088")
+    monkeypatch.setenv("YARN_CONF_DIR", str(second))
+    with pytest.raises(SetupError, match=r"SETUP-154 .*first/yarn-site.xml without yarn.resourcemanager.hostname"):
+        reach_master("yarn")  # Java finds that file first, too
+    reach_master("yarn", {"spark.hadoop.yarn.resourcemanager.address": f"127.0.0.1:{port}"})
 
 
 def test_lines_about_launches_are_read_and_not_shown() -> None:

@@ -154,7 +154,7 @@ class OnSpark:
             check_master(self.settings.master)
             self._check_here()
             jars.check_bucket(self.settings.lake)
-            reach_master(self.settings.master)
+            reach_master(self.settings.master, self.settings.spark_settings())
             with nullcontext() if jars.fetched() else self.step("fetching Delta's jars, once"):
                 jars.fetch()
             with self.step("starting Spark"):

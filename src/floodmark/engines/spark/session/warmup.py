@@ -8,6 +8,7 @@ prints the settings with which executors of a cluster on this machine use the ar
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def main() -> None:
     build()
     if "--executors" in sys.argv[1:]:
         settings = archive.of_executors(archive.path(cache_folder(), class_path()), class_path())
-        pairs = ", ".join(f'("{name}", "{value}")' for name, value in settings.items())
+        pairs = ", ".join(f'("{name}", {json.dumps(value)})' for name, value in settings.items())
         sys.stdout.write(f"use it: Settings(spark=({pairs})) in resources/settings.py\n")
 
 

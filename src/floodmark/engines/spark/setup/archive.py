@@ -62,7 +62,7 @@ def of_executors(archive: Path, jars: Sequence[Path]) -> dict[str, str]:
     """
     return {
         "spark.executor.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.executor.extraJavaOptions": " ".join(_sharing(archive)),
+        "spark.executor.extraJavaOptions": " ".join(f'"{one}"' if " " in one else one for one in _sharing(archive)),
     }
 
 
@@ -78,16 +78,17 @@ def options_to_write(archive: Path) -> tuple[str, ...]:
 def start_build(archive: Path) -> None:
     """Start a process that builds the archive, and return at once.
 
-    Nothing is started if the archive exists, is being built, or an earlier build has failed.
+    Nothing is started if the archive exists, is being built, an earlier build has failed, or this user may not write where the archive would be.
     """
     if archive.is_file() or archive.with_suffix(_FAILED).is_file():
         return
     try:
         with building(archive.parent):
             pass
-    except Timeout:
+        log = (archive.parent / LOG).open("ab")
+    except OSError:  # Timeout is one
         return
-    with (archive.parent / LOG).open("ab") as log:
+    with log:
         subprocess.Popen(
             [sys.executable, "-m", "floodmark.engines.spark.session.warmup"],
             env={**os.environ, "PYTHONWARNINGS": "ignore"},

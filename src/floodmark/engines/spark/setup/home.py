@@ -56,8 +56,12 @@ def home(folder: Path) -> Path:
     Spark's zipped Python is not linked: the zip holds no compiled modules, and each worker would compile them for half a second. Workers
     import the installed pyspark instead.
     """
-    linked = _linked(folder)
-    return linked if linked.is_dir() else spark_home()
+    return _linked(folder) if is_linked(folder) else spark_home()
+
+
+def is_linked(folder: Path) -> bool:
+    """Whether the links of ``home`` are there."""
+    return _linked(folder).is_dir()
 
 
 def link(folder: Path) -> None:
@@ -65,7 +69,7 @@ def link(folder: Path) -> None:
     for old in folder.glob("home-*"):
         if not (old / "jars").exists():
             shutil.rmtree(old)
-    if not _linked(folder).is_dir():
+    if not is_linked(folder):
         with tempfile.TemporaryDirectory(prefix="linking-", dir=folder, ignore_cleanup_errors=True) as work:
             made = Path(work) / "home"
             made.mkdir()

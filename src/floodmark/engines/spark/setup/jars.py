@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 from filelock import FileLock
 
 from floodmark.core.errors import CapabilityError, SetupError
-from floodmark.engines.spark.setup.home import cache_folder, link, spark_home
+from floodmark.engines.spark.setup.home import cache_folder, is_linked, link, spark_home
 from floodmark.engines.spark.setup.java import find_java
 from floodmark.lake.folder.bucket import is_bucket, is_s3
 
@@ -178,13 +178,15 @@ def fetched() -> bool:
 
 
 def fetch(jars: Jars = DELTA) -> None:
-    """Fetch jars, once per user: a minute at most. Returns at once if they exist.
+    """Fetch jars, once per user: a minute at most. Returns at once if they exist, also where this user may not write.
 
     Raises:
         SetupError: SETUP-001 no Java, SETUP-003 the resolver failed, SETUP-004 no Spark.
     """
     spark_home()
     find_java()
+    if not jars.missing and is_linked(cache_folder()):
+        return
     cache_folder().mkdir(parents=True, exist_ok=True)
     with FileLock(cache_folder() / "jars.lock"):
         if jars.missing:
