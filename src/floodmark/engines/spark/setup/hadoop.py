@@ -68,14 +68,14 @@ def _stated(element: ElementTree.Element, file: Path) -> Iterator[tuple[str, str
 def _replaced(value: str, known: Mapping[str, str]) -> str:
     """A value with its variables replaced: other properties, and variables of the environment."""
 
-    def content(found: re.Match[str]) -> str:
-        if (of_environment := _ENVIRONMENT.fullmatch(found[1])) is None:
-            return known.get(found[1], found[0])
+    def content(variable: re.Match[str]) -> str:
+        if (of_environment := _ENVIRONMENT.fullmatch(variable[1])) is None:
+            return known.get(variable[1], variable[0])
         name, mark, default = of_environment.groups()
         text = os.environ.get(name)
         if mark is not None and (text is None or (mark == ":-" and not text)):
             return str(default)
-        return found[0] if text is None else text
+        return variable[0] if text is None else text
 
     for _ in range(_ROUNDS):
         before, value = value, _VARIABLE.sub(content, value)
