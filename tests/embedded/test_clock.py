@@ -13,10 +13,12 @@ from pathlib import Path
 import forked
 import pytest
 from deltalake import DeltaTable
-from events import START
+from events import START, Event
 from streams import CLOCKED
 
+from floodmark import Stream, Tumbling, count, operator
 from floodmark.core import crash
+from floodmark.core.errors import ExecutionError
 from floodmark.core.time import to_ms
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import Sail
@@ -76,6 +78,26 @@ def test_a_running_stream_waits_for_the_clock(sail: Sail, log: Log, tmp_path: Pa
     run_unbounded(sail, CLOCKED, lake, stop=stop, trigger_seconds=0.01, on_batch=told)
     assert [batch.rows_in for batch in seen] == [9, *[0] * (len(seen) - 1)]
     assert len(seen) > 1
+
+
+def _shared(events: Stream[Event]) -> Stream:
+    """Fails for the window of one key, and names no column but the key."""
+    counted = events.key_by("key").window(Tumbling("1 second"), time="processing").aggregate(n=count())
+    return counted.with_columns(share="12 DIV (n - 3)")
+
+
+def test_a_window_that_the_clock_fires_stops_the_stream_by_a_value_that_its_row_lacks(
+    sail: Sail, log: Log, tmp_path: Path
+) -> None:
+    """The micro-batch is computed a second time, over all columns of the input: the same windows fire."""
+    shared, lake = operator(_shared, name="shared"), Lake(str(tmp_path))
+    land(lake, shared, log, 0, 9)
+    run_unbounded(sail, shared, lake, until_caught_up=True, clock=NOON)
+    assert not final([outputs(lake, shared)[""]])
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="EXECUTION-050") as raised:
+            run_unbounded(sail, shared, lake, until_caught_up=True, clock=NOON + 5000)
+        assert '"n": 3' in raised.value.got
 
 
 @pytest.mark.parametrize("point", ["tick.before_record", "tick.after_record"])

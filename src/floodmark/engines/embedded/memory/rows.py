@@ -5,7 +5,6 @@ A table here has the columns of its step, then ``_event_time`` in ms, ``_waterma
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from floodmark.engines.embedded.memory.values import check_computable, values
 from floodmark.engines.embedded.retries.halving import failing
 from floodmark.engines.embedded.retries.reasons import reason
 from floodmark.lake.stream.lookups import answers_of
+from floodmark.semantics.aggregates.numbers import normal
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt, attempts, column_called
 from floodmark.semantics.kernels.calls import called
@@ -67,7 +67,7 @@ class Rows:
             Attempt(step=f"step '{step.uid}'", text=value.sql, type=value.type, schema=schema) for value in stage.values
         ]
         rows, computed = self._values(step, rows, tried, step.keys)
-        keys = [_plain_key(rows[key]) for key in step.keys]
+        keys = [normal(rows[key]) for key in step.keys]
         columns = {
             "group": _groups(keys, rows.num_rows, step.groups),
             **{f"k{place}": key for place, key in enumerate(keys)},
@@ -204,14 +204,6 @@ def _whole(rows: pa.Table, schema: Schema) -> pa.StructArray:
 
 
 # ---- key groups
-
-
-def _plain_key(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A key column in which -0.0 is 0.0, and NaN has no sign, so that both are one key."""
-    if not pa.types.is_floating(column.type):
-        return column
-    plain = pc.add(column, pa.scalar(0.0, column.type))
-    return pc.if_else(pc.is_nan(plain), pa.scalar(math.nan, column.type), plain)
 
 
 def _groups(keys: Iterable[pa.ChunkedArray], size: int, groups: int) -> pa.Array:

@@ -51,6 +51,12 @@ class Chain:
             evaluated.append(own)
         return evaluated[0] if len(evaluated) == 1 else self._whole(evaluated, inputs)
 
+    def discard(self) -> None:
+        """Discard the changes of a micro-batch that failed, so that it can be computed again."""
+        self.state.discard()
+        for compute in self._links:
+            compute.discard()
+
     def _whole(self, evaluated: Sequence[Evaluated], inputs: Mapping[str, pa.Table]) -> Evaluated:
         """The rows of all outputs of the operator, and the counts of all stages."""
         tables = [output.table for output in self.operator.outputs]

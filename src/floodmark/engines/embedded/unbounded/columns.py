@@ -1,4 +1,4 @@
-"""Which columns of its inputs a stream needs: the others are not read, and are null in its micro-batches."""
+"""The columns of its inputs that a stream reads. The other columns are null in its micro-batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Needed = dict[str, set[str]]
 
 
 def columns_read(operator: Operator) -> dict[str, frozenset[str]]:
-    """Input name -> the columns that its steps name. All of them where a function, a quarantine or a state takes whole rows."""
+    """(operator) -> input name -> the columns that the operator's steps name; all columns where a function, a quarantine or a state takes whole rows."""
     needed: _Needed = {}
     for link in operator.links:
         whole = any(steps.quarantines(step) for _, result in link.results for step in steps.walk(result))
@@ -27,14 +27,14 @@ def columns_read(operator: Operator) -> dict[str, frozenset[str]]:
 
 
 def _add(needed: _Needed, link: Operator, step: steps.Step, wanted: set[str] | None, *, whole: bool) -> None:
-    """Add what a step needs of the inputs.
+    """Add the columns of the inputs from which a step's columns are computed.
 
     Args:
-        needed: that there is so far.
+        needed: input name -> columns of the input; changed here.
         link: of the step.
-        step: whose columns are needed.
-        wanted: which of them; None for all.
-        whole: rows may be set aside, with all of their columns.
+        step: stateless, or the stage of the link.
+        wanted: names of the step's columns that later steps read; None for all.
+        whole: True if the link quarantines rows, which keep all of their columns.
     """
     match step:
         case steps.Read():
@@ -58,7 +58,7 @@ def _add(needed: _Needed, link: Operator, step: steps.Step, wanted: set[str] | N
 
 
 def _of_windows(link: Operator, step: steps.WindowAggregate) -> set[str] | None:
-    """The columns that windows take of their rows; None for all."""
+    """The columns of their parent that windows read; None for all."""
     stage = stage_of(link)
     if not isinstance(stage, (Stage, ElementStage)) or stage.step is not step:
         return None
@@ -69,10 +69,11 @@ def _of_windows(link: Operator, step: steps.WindowAggregate) -> set[str] | None:
 
 
 def _computed(text: str, schema: Schema) -> bool:
-    """Whether a text is more than a column, so that it may have no value for a row, which is an error though nothing names what it computes."""
+    """Whether an expression is more than a column. Such an expression may have no value for a row, which stops the stream even if no step reads its result."""
     return not is_column(text, schema)
 
 
 def _named(texts: Iterable[str], schema: Schema, link: Operator) -> set[str]:
+    """The columns that some expressions name."""
     where = f"operator '{link.name}'"
     return {name for text in texts for name in expression(text, schema, where).columns}

@@ -208,6 +208,10 @@ class Compute:
         values = self._rows_on_sail(f"expectations {output.table}", {"rows": rows}, numbers)
         return verdicts(criteria, texts, values.to_pylist()[0], examples)
 
+    def discard(self) -> None:
+        """Discard what a micro-batch that failed has noted of the clocks for which key groups wait: the next one looks at all of them."""
+        self._clocks = None
+
     def behind(self, rows: pa.Table, outputs: Sequence[Output]) -> dict[str, pa.Table]:
         """Output table -> rows, computed from some rows of the stateful step by the steps after it.
 

@@ -77,7 +77,6 @@ class Take:
         position: after these files.
         restated: whether rows of bounded runs count too.
         behind: only rows with a larger ``_sequence`` count.
-        columns: the columns of the input that are read; None for all.
     """
 
     files: tuple[File, ...]
@@ -97,6 +96,7 @@ class Reader:
         most_files: of a micro-batch.
         reached: file that may hold the last row that was read (``sequences.noted``).
         behind: only rows with a larger ``_sequence`` count.
+        columns: of the input, that are read; None for all.
     """
 
     operator: Operator

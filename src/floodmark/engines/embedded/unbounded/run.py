@@ -241,7 +241,7 @@ class _Stream:
         try:
             return compute(rows)
         except BaseException as error:
-            self.compute.state.discard()
+            self.compute.discard()
             shows_row = isinstance(error, ExecutionError) and error.code == "EXECUTION-050"
             if not shows_row or not any(reader.left_out for reader in self.readers.values()):
                 raise
@@ -249,7 +249,7 @@ class _Stream:
         try:
             return compute(whole)
         except BaseException:
-            self.compute.state.discard()
+            self.compute.discard()
             raise
 
     def _batch(self, rows: Mapping[str, pa.Table], takes: Mapping[str, Take], began: float, watch: Stopwatch) -> None:
