@@ -100,9 +100,13 @@ _NAN = LIBRARY | frozenset(
         "try_add",
         "try_subtract",
         "try_multiply",
+        "[]",
+        "element_at",
+        "try_element_at",
+        "get",
     ]
 )
-"""Calls that may give a negative NaN, which Sail orders before all numbers. Spark has one NaN, after all numbers."""
+"""Calls that may give a negative NaN, as columns may, which Sail orders before all numbers. Spark has one NaN, after all numbers."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,9}([.][0-9]*)?")
 _MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
 _TAKES_NULL = frozenset(
@@ -143,7 +147,7 @@ def rendered(node: Typed) -> str:
         case Literal() as literal:
             return _literal(literal)
         case Column(name=name):
-            return quoted(node.column) if node.column else _parameter(name)
+            return _one_nan(quoted(node.column) if node.column else _parameter(name), node.type)
         case Cast(type=kind, attempt=attempt):
             _check_moment(node.children[0], kind)
             _check_single(node.children[0], kind)
@@ -151,12 +155,17 @@ def rendered(node: Typed) -> str:
         case Case():
             return _case(node)
         case Field(name=name):
-            return _field(node.children[0], name)
+            return _one_nan(_field(node.children[0], name), node.type)
         case Lambda(parameters=parameters):
             names = ", ".join(_parameter(name) for name in parameters)
             return f"({names}) -> {rendered(node.children[0])}"
         case Call(name=name):
             return _call(node, name)
+
+
+def _one_nan(text: str, kind: str) -> str:
+    """SQL of a value in which NaN has no sign; unchanged if the type has no NaN."""
+    return f"nanvl({text}, CAST('NaN' AS {kind}))" if kind in FLOATS else text
 
 
 def _check_moment(value: Typed, kind: str) -> None:
@@ -305,8 +314,8 @@ def _call(node: Typed, name: str) -> str:
     if text is None:
         text = plain(node, name, parts)
     kind = node.type
-    if kind in FLOATS and name in _NAN:
-        text = f"nanvl({text}, CAST('NaN' AS {kind}))"
+    if name in _NAN:
+        text = _one_nan(text, kind)
     parsed = known(kind) if kind not in _UNTYPED else None
     text = text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
     return text if name in CONDITIONAL | _ORDERED else beside_nulls(node, parts, text)
