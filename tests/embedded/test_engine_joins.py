@@ -117,6 +117,21 @@ def test_rows_are_joined_with_the_one_row_of_their_window_by_the_engine_however_
     assert made
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "side"), [("MAX(value)", 1), ("MAX(key)", None), ("ARRAY_AGG(DISTINCT value)", None)]
+)
+def test_a_side_whose_rows_may_be_as_long_as_all_that_it_reads_is_not_taken_for_small(
+    aggregate: str, side: int | None
+) -> None:
+    times = "window_start AS s, window_end AS e"
+    hops = f"SELECT key, COUNT(*) AS n, {times} FROM {_HOPS} GROUP BY key, window_start, window_end"
+    whole = f"SELECT {aggregate} AS a, {times} FROM {_HOPS} GROUP BY window_start, window_end"
+    text = f"SELECT h.key, h.n, w.a FROM ({hops}) AS h JOIN ({whole}) AS w ON h.s = w.s AND h.e = w.e"
+    joined = sql_operator("joined", text, inputs={"events": Event}).links[-1]
+    assert joined.stateful is not None
+    assert window_joins.a_window_each(joined, joined.stateful) == side
+
+
 def _ms(time: Any) -> int:
     return time if isinstance(time, int) else to_ms(time)
 

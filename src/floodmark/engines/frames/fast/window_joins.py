@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame
 
 from floodmark.core.time import Interval
+from floodmark.core.types import parse
 from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.fast import joins, windows
 from floodmark.spec.graph.operator import Operator
-from floodmark.spec.graph.steps import Expect, Filter, Project, Read, Step, Union, WindowAggregate, walk
+from floodmark.spec.graph.steps import Expect, Filter, Project, Read, Stateful, Step, Union, WindowAggregate, walk
 from floodmark.spec.keyed.matching import WindowJoin
 from floodmark.spec.values.run import LateRows
 
@@ -30,7 +31,7 @@ def possible(operator: Operator, step: Step, interval: Interval, late_rows: Late
 
 
 def a_window_each(operator: Operator, step: Step) -> int | None:
-    """The side of an inner join, 0 or 1, that has at most one row for each window, as the aggregate of a stage without keys; None if none has."""
+    """The side of an inner join, 0 or 1, that has at most one short row for each window: the aggregates of a stage without keys; None for neither side."""
     if not isinstance(step, WindowAggregate) or not isinstance(step.parent, Union):
         return None
     function = _function(step)
@@ -41,10 +42,17 @@ def a_window_each(operator: Operator, step: Step) -> int | None:
         *behind, read = reversed(tuple(walk(side)))
         upstream = inputs[read.input].upstream if isinstance(read, Read) else None
         stage = upstream.operator.stateful if upstream is not None and upstream.operator.whole is not None else None
-        alone = isinstance(stage, WindowAggregate) and not stage.keys and stage.fires_once_on_grid and stage.columnar
-        if alone and all(isinstance(one, (Expect, Filter, Project)) for one in behind):
+        if _has_a_short_row(stage) and all(isinstance(one, (Expect, Filter, Project)) for one in behind):
             return tag
     return None
+
+
+def _has_a_short_row(stage: Stateful | None) -> bool:
+    """Whether a stage has at most one row for each window, of values of a fixed size: ``distinct`` may have an element for each row that it reads."""
+    if not isinstance(stage, WindowAggregate) or stage.keys or not stage.fires_once_on_grid or not stage.columnar:
+        return False
+    kinds = map(parse, stage.schema.types.values())
+    return all(not kind.inner and kind.name not in {"string", "binary"} for kind in kinds)
 
 
 def compute(
