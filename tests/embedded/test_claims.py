@@ -183,10 +183,47 @@ class _Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize(
+def killed_before_its_first_row(route: Route, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delivery that leaves its claim."""
+
+    def killed(name: str) -> None:
+        if name == "delivery.before_rows":
+            raise _Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crash, "point", killed)
+        with pytest.raises(_Killed):
+            deliver(route, lake, until_caught_up=True)
+
+
+SINKS = pytest.mark.parametrize(
     "kind",
     ["files", "sqlite", "redis", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("postgresql", "mariadb"))],
 )
+
+
+@SINKS
+def test_a_claim_of_another_host_stays(
+    lakes: tuple[Lake, Lake], addresses: dict[str, str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The other host may have a lake under the same path, or none: neither tells whether the first delivery is at work."""
+    target = "left_elsewhere"
+
+    def route(name: str) -> Route:
+        return routes(TOTALS, [settings(kind, addresses[kind], target, f"{name}_{target}")], "test")[0]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("socket.gethostname", lambda: "elsewhere")
+        killed_before_its_first_row(route("first"), lakes[0], monkeypatch)
+    with pytest.raises(ConnectorError) as raised:
+        deliver(route("second"), lakes[1], until_caught_up=True)
+    assert raised.value.code in REFUSED
+    killed_before_its_first_row(route("first"), lakes[0], monkeypatch)  # goes on on this host
+    deliver(route("second"), lakes[1], until_caught_up=True)
+    assert totals(kind, addresses[kind], target) == SECOND
+
+
+@SINKS
 @pytest.mark.parametrize("becomes", ["moved", "renamed", "both"])
 def test_a_claim_without_a_delivery_behind_it_stops_nobody_once_its_process_is_gone(
     lakes: tuple[Lake, Lake],
@@ -201,14 +238,7 @@ def test_a_claim_without_a_delivery_behind_it_stops_nobody_once_its_process_is_g
     def route(name: str) -> Route:
         return routes(TOTALS, [settings(kind, addresses[kind], target, f"{name}_{target}")], "test")[0]
 
-    def killed(name: str) -> None:
-        if name == "delivery.before_rows":
-            raise _Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(crash, "point", killed)
-        with pytest.raises(_Killed):
-            deliver(route("first"), lakes[0], until_caught_up=True)
+    killed_before_its_first_row(route("first"), lakes[0], monkeypatch)
     lake, name = lakes[0], "second"
     if becomes != "renamed":
         lake = Lake(str(Path(lakes[0].root).rename(tmp_path / "elsewhere")))

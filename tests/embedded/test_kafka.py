@@ -173,6 +173,24 @@ def test_a_consumer_goes_on_with_the_next_range_of_its_partition_from_what_it_ha
     assert [(one.clients, one.wanted) for one in ahead] == [({}, frozenset())], "none fetches on behind the landing"
 
 
+def test_ranges_at_the_end_of_a_partition_may_have_no_messages(broker: Broker, tmp_path: Path) -> None:
+    """Behind three messages lie only those of a transaction that was given up: ranges of seven offsets, of which the first one alone has messages."""
+    topic = broker.topic(1)
+    producer = broker.producer(**{"transactional.id": f"{topic}-writer"})
+    producer.init_transactions()
+    for first, last in ((0, 3), (3, 30)):
+        producer.begin_transaction()
+        for number in range(first, last):
+            producer.produce(topic, message(number), partition=0)
+        producer.flush()
+        if first == 0:
+            producer.commit_transaction()
+    producer.abort_transaction()
+    broker.await_committed(topic, 1)
+    assert land(source(broker.servers, topic), tmp_path).units == 5
+    assert numbers(tmp_path) == [0, 1, 2]
+
+
 def test_messages_that_retention_has_removed_are_counted(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic(1, segment_bytes=1_048_576, file_delete_delay_ms=0)
     broker.put(topic, [(0, message(0))])

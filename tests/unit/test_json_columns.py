@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source
 from floodmark.connectors.judging import json_columns
 from floodmark.connectors.judging.validation import Broken, Rules
-from floodmark.connectors.unit import Entry, JsonTexts, Record, Unreadable, together
+from floodmark.connectors.unit import Columns, Entry, JsonTexts, Record, Unreadable, together
 
 NOW = 1_700_000_000_000
 
@@ -318,6 +318,13 @@ def test_good_texts_with_fields_that_are_added_are_judged_by_columns() -> None:
     assert json_columns.rows_of(Sent, [b'{"sensor": "a"}'], added) is not None
 
 
+def test_a_whole_number_that_is_no_exact_float_is_judged_as_one_of_the_text() -> None:
+    """Producers write the timestamps of their messages themselves."""
+    added = {"_partition": [0], "_offset": [(1 << 53) + 1], "_timestamp": [1_690_000_000_000], "_key": [None]}
+    together = JsonTexts([0], [b'{"sensor": "a"}'], added | {"_deleted": [False]})
+    assert judged([together], Sent) == judged(together.records(), Sent)
+
+
 @given(FINE)
 def test_what_arrow_reads_is_what_pydantic_reads(drawn: tuple[str, str, dict[str, str]]) -> None:
     at, seen, fields = drawn
@@ -353,6 +360,14 @@ def test_good_texts_are_judged_by_columns(fields: dict[str, str]) -> None:
     check_same(texts)
 
 
+def test_texts_that_are_larger_than_a_block_of_arrow_are_checked_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [text(kind='"a"', total="1")] * 2
+    monkeypatch.setattr(json_columns, "_MOST", 2 * len(texts[0]))
+    assert json_columns.rows_of(Reading, texts) is not None
+    monkeypatch.setattr(json_columns, "_MOST", 2 * len(texts[0]) - 1)
+    assert json_columns.rows_of(Reading, texts) is None
+
+
 def test_one_broken_text_among_many_takes_only_its_neighbours_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are told by whether pydantic has seen them; 5,000 are five pieces."""
     texts = [text(kind='"a"', total=f"{number}") for number in range(5_000)]
@@ -365,6 +380,21 @@ def test_one_broken_text_among_many_takes_only_its_neighbours_along(monkeypatch:
     assert [row.position for batch in batches for row in batch.broken] == [2_500]
     totals = pa.Table.from_batches([batch.rows for batch in batches])["total"].to_pylist()
     assert totals == [number for number in range(5_000) if number != 2_500]
+
+
+@pytest.mark.parametrize("sensor", [b'"s"', b"1"])
+def test_rows_that_are_checked_one_by_one_are_few_in_memory(sensor: bytes) -> None:
+    """Messages of 1.5 MB, of which a reader has two at hand at a time, for a contract that Arrow cannot check: good ones, and broken ones."""
+    large = b'{"at": 1690000000000, "sensor": ' + sensor + b', "more": "' + b"x" * 1_500_000 + b'"}'
+    entries = (JsonTexts([2 * number, 2 * number + 1], [large, large]) for number in range(5))
+    batches = [*Rules(source(Owned), NOW).batches(entries, "json")]
+    assert [len(batch.rows) + len(batch.broken) for batch in batches] == [3, 3, 3, 1]
+
+
+def test_broken_rows_of_columns_are_few_in_memory() -> None:
+    broken = pa.RecordBatch.from_pydict({"at": [1_690_000_000_000] * 6_000, "sensor": [1] * 6_000})
+    batches = [*Rules(source(Owned), NOW).batches([Columns(6_000 * number, broken) for number in range(4)], "python")]
+    assert [len(batch.broken) for batch in batches] == [16_384, 7_616]
 
 
 def test_what_stands_between_texts_keeps_its_place_also_before_an_error() -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from floodmark.core.host import is_here
 from floodmark.lake.folder import locks
 from floodmark.lake.folder.paths import Lake
 
+HOST = "host"
+"""Key of a claim: the host on which its delivery is at work, as ``core.host`` names it; not in claims of earlier releases."""
 
-def is_left(lake: str, delivery: str) -> bool:
+
+def is_left(lake: str, delivery: str, host: str) -> bool:
     """Whether a claim without a delivery behind it is nobody's any more, so that another delivery may have the place.
 
-    It is left where its lake is gone from this machine, or no process is at work on the delivery there. A lake in a bucket tells of no process.
+    It is left where its lake is gone from its host, or no process is at work on the delivery there. Another host cannot tell, and a lake in a bucket
+    tells of no process: there a claim stays.
 
     Args:
         lake: root of the lake of the claim.
         delivery: name of the delivery.
+        host: of the claim; empty where it is unknown.
     """
     claimed = Lake(lake)
-    return claimed.is_local and (not claimed.there or locks.holder(claimed, "deliveries", delivery) is None)
+    is_told = is_here(host) and claimed.is_local
+    return is_told and (not claimed.there or locks.holder(claimed, "deliveries", delivery) is None)

@@ -20,6 +20,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError
+from floodmark.core.host import host
 from floodmark.deliveries import claims
 from floodmark.deliveries.documents import document, plain
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
@@ -159,13 +160,16 @@ class FilesSink(Sink):
 
     def _manifest(self, first: int, position: Delivered) -> bytes:
         about = {"first": first, "number": position.number, _DIVIDED: self._columns, _OWNER: self._owner}
+        about |= {claims.HOST: host()} if position.number < 0 else {}
         return json.dumps({**about, "position": asdict(position)}).encode()
 
     def _may_replace(self, manifest: Mapping[str, Any]) -> bool:
         """Whether a manifest is a claim without a delivery behind it that is this delivery's, or nobody's any more."""
         owner = manifest.get(_OWNER, self._owner)
         is_claim = manifest.get("number", 0) < 0 and tuple(manifest.get(_DIVIDED, ())) == self._columns
-        return is_claim and (owner == self._owner or claims.is_left(owner["lake"], owner["delivery"]))
+        return is_claim and (
+            owner == self._owner or claims.is_left(owner["lake"], owner["delivery"], manifest.get(claims.HOST, ""))
+        )
 
     @property
     def _owner(self) -> dict[str, str]:

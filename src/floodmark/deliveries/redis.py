@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError, SetupError
+from floodmark.core.host import host
 from floodmark.deliveries import claims
 from floodmark.deliveries.documents import document
 from floodmark.deliveries.leftover import Leftover
@@ -75,10 +76,16 @@ class RedisSink(Sink):
             ConnectorError: DELIVERY-004, another delivery has it.
         """
         with self._translating():
-            self._ask(("SET", self._owner, self.route.name, "NX"), ("WATCH", self._owner))
+            self._ask(("WATCH", self._owner))
             (owner,) = self._ask(("GET", self._owner))
-            if owner is not None and owner.decode() != self.route.name and self._is_left(owner.decode()):
-                self._ask(("MULTI",), ("SET", self._owner, self.route.name), ("EXEC",))
+            if owner is None or owner.decode() == self.route.name or self._is_left(owner.decode()):
+                claimed_by = f"{host()} {lake}"  # of two lakes that deliver under one name, the position is watched
+                self._ask(
+                    ("MULTI",),
+                    ("SET", self._owner, self.route.name),
+                    ("SET", self._claimed_by, claimed_by),
+                    ("EXEC",),
+                )
             self._ask(("UNWATCH",))
             (owner,) = self._ask(("GET", self._owner))
             if owner is None:
@@ -86,17 +93,15 @@ class RedisSink(Sink):
                 raise Altered(msg)
             if owner.decode() != self.route.name:
                 raise self._not_own(f"those of delivery '{owner.decode()}'")
-            self._ask(
-                ("SET", self._claimed_by, lake)
-            )  # of two lakes that deliver under one name, the position is watched
 
     def _is_left(self, owner: str) -> bool:
         """Whether another delivery has claimed the prefix, has delivered nothing there, and is at work no more."""
-        position, lake = self._ask(("GET", f"{_OWN}{owner}"), ("GET", self._claimed_by))
+        position, claimed_by = self._ask(("GET", f"{_OWN}{owner}"), ("GET", self._claimed_by))
         has_delivered = position is not None and json.loads(position)["prefix"] == self._prefix
-        if lake is None or has_delivered or next(self._there(), None) is not None:
+        if claimed_by is None or has_delivered or next(self._there(), None) is not None:
             return False
-        return claims.is_left(lake.decode(), owner)
+        claimed_on, _, lake = claimed_by.decode().partition(" ")
+        return claims.is_left(lake, owner, claimed_on)
 
     def position(self) -> Delivered | None:
         """As the server says; that of another prefix is one without a table."""
@@ -195,7 +200,7 @@ class RedisSink(Sink):
 
     @property
     def _claimed_by(self) -> str:
-        """Where the lake of the delivery that has claimed the prefix is noted."""
+        """Where the host and the lake of the delivery that has claimed the prefix are noted."""
         return f"{_OWN}lake:{self._prefix}"
 
     @property

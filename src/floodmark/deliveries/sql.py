@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from floodmark.connectors.databases import engine_of
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError, shown
+from floodmark.core.host import host
 from floodmark.core.types import Type
 from floodmark.core.types import parse as parse_type
 from floodmark.deliveries import claims
@@ -188,10 +190,11 @@ class SqlSink(Sink):
         positions, _ = self._declared(connection.dialect.name)
         row, full = self._row(connection), _full_name(connection, table)
         noted = {} if row is None else json.loads(row.position)
-        if row is not None and _into(noted) in {None, full} and noted.get("lake", lake) == lake:
+        is_noted = row is not None and _into(noted) in {None, full} and noted.get("lake", lake) == lake
+        if is_noted and (row.number >= 0 or noted.get(claims.HOST) == host()):
             return
         row = self._row(connection, locked=True)
-        claim = self._noted(connection, Delivered(name=self.route.output.table, lake=lake))
+        claim = self._noted(connection, Delivered(name=self.route.output.table, lake=lake), {claims.HOST: host()})
         if row is None:
             connection.execute(sa.insert(positions).values(delivery=self.route.name, **claim))
         elif row.number < 0:
@@ -280,15 +283,17 @@ class SqlSink(Sink):
         if moved.rowcount != 1:
             raise self._taken_over(position.number, position.number)
 
-    def _noted(self, connection: Connection, position: Delivered) -> dict[str, Any]:
-        """The columns of a position."""
+    def _noted(
+        self, connection: Connection, position: Delivered, further: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """The columns of a position, with what is noted of it further."""
         _, results = self._declared(connection.dialect.name)
         columns = dict.fromkeys(self._types, _full_name(connection, results))
         return {
             "table_id": position.table,
             "version": position.version,
             "number": position.number,
-            "position": json.dumps({**asdict(position), _COLUMNS: columns}, separators=(",", ":")),
+            "position": json.dumps({**asdict(position), _COLUMNS: columns, **further}, separators=(",", ":")),
             "delivered_at": _now(),
         }
 
@@ -468,7 +473,9 @@ def _turn(positions: sa.Table, dialect: str) -> Any:
 
 def _is_left(delivery: str, number: int, noted: Mapping[str, Any]) -> bool:
     """Whether what is noted of a delivery is a claim without a delivery behind it, and nobody's any more."""
-    return number < 0 and bool(noted.get("lake")) and claims.is_left(noted["lake"], delivery)
+    return (
+        number < 0 and bool(noted.get("lake")) and claims.is_left(noted["lake"], delivery, noted.get(claims.HOST, ""))
+    )
 
 
 def _now() -> datetime:

@@ -31,6 +31,8 @@ _DEEP = 150
 """Brackets in a text; pydantic reads up to 200 levels."""
 _LONG = 4_000
 """Digits in a text; pydantic reads whole numbers of up to 4,300."""
+_MOST = 1 << 30
+"""Bytes that Arrow takes as one block, whose size is a number of 32 bits."""
 _NO_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
 _NOT_FINITE = re.compile(rb"[:,\[\s]-?(?:NaN|Inf)")
 _LEAST, _BEHIND = 10**12, 10**13
@@ -83,6 +85,8 @@ def _lines(texts: Sequence[bytes]) -> bytes | None:
 
     As each text begins and ends with a brace and has no line break within, no value of JSON lies over two lines.
     """
+    if sum(map(len, texts)) > _MOST:
+        return None
     lines = b"\n".join(texts)
     if not (lines[:1] == b"{" and lines[-1:] == b"}"):
         return None
@@ -122,7 +126,10 @@ def _array(check: Check, values: Sequence[Any]) -> pa.Array | None:
     """Values of one field as Arrow would read them from JSON; None if it would not."""
     kinds = set(map(type, values)) - {type(None)}
     read = _read_type(check, next((value for value in values if value is not None), None))
-    return pa.array(values, type=read) if kinds <= _PYTHON[str(read)] else None
+    try:
+        return pa.array(values, type=read) if kinds <= _PYTHON[str(read)] else None
+    except (pa.ArrowInvalid, OverflowError):  # a whole number that the type does not hold exactly
+        return None
 
 
 def _read_type(check: Check, example: object) -> pa.DataType:

@@ -117,7 +117,7 @@ class Rules:
 
 @dataclass(slots=True)
 class _Checker:
-    """The check of one unit's records; between two batches ``accepted``, ``models`` and ``broken`` hold the rows of the next batch.
+    """The check of one unit's records; between two batches ``accepted``, ``models`` and ``broken`` hold the rows of the next batch, whichever entries those rows are of.
 
     Args:
         rules: to keep.
@@ -126,6 +126,7 @@ class _Checker:
         models: fields of each accepted record as the contract has parsed them.
         accepted: records that keep the contract.
         broken: records that do not.
+        size: bytes of the accepted and the broken records.
     """
 
     rules: Rules
@@ -134,6 +135,7 @@ class _Checker:
     models: list[dict[str, Any]] = field(default_factory=list)
     accepted: list[Record] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
+    size: int = 0
     contract: type[Contract] = field(init=False)
     schema: Schema = field(init=False)
     rescued: str | None = field(init=False)
@@ -205,9 +207,9 @@ class _Checker:
 
     def _one_by_one(self, records: Iterable[Record]) -> Iterator[Batch]:
         check, hides = check_of(self.contract, self.form), bool(self.hidden) and self.form != "json"
-        models, accepted, size = self.models, self.accepted, 0
+        models, accepted, broken = self.models, self.accepted, self.broken
         for record in records:
-            size += len(record.raw)
+            self.size += len(record.raw)
             if record.reason:
                 self._break(record, record.reason)
             else:
@@ -219,9 +221,8 @@ class _Checker:
                     self._break(record, explain(error))
                 except Exception as error:  # noqa: BLE001 - a validator of the user's; the row waits until it is mended
                     self._break(record, f"the contract's validator failed: {type(error).__name__}: {error}")
-            if len(accepted) >= TOGETHER_ROWS or size >= TOGETHER_BYTES:
+            if len(accepted) + len(broken) >= TOGETHER_ROWS or self.size >= TOGETHER_BYTES:
                 yield self._flush()
-                size = 0
 
     def _shown(self, value: object) -> object:
         """A value without what the connector has added and the contract does not name."""
@@ -256,6 +257,7 @@ class _Checker:
         self.models.clear()
         self.accepted.clear()
         self.broken.clear()
+        self.size = 0
         return batch
 
     def _column(self, name: str, kind: str) -> pa.Array:

@@ -420,8 +420,8 @@ class _Range:
                 within.append(message)
                 if left == 0:
                     return within, True, messages[number + 1 :]
-            elif self._is_end(message, error):
-                return within, True, messages[number + 1 :]
+            elif self._is_end(message, error):  # which the client tells once: ranges behind this one may be empty, too
+                return within, True, messages[number:]
         return within, False, []
 
     def _is_end(self, message: Message, error: KafkaError) -> bool:
