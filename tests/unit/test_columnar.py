@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import Field, field_validator
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, LocalTime, Rows, Source
+from floodmark.connectors.entries import Columns
 from floodmark.connectors.judging import columnar
 from floodmark.connectors.judging.validation import Rules
-from floodmark.connectors.unit import Columns
 
 NOW = 1_700_000_000_000
 

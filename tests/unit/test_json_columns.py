@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from pydantic import Field, field_validator
 
 from floodmark import BoundedOutOfOrderness, Contract, EventTime, Rows, Source
+from floodmark.connectors.entries import Columns, Entry, JsonTexts, Record, together
 from floodmark.connectors.judging import json_columns
 from floodmark.connectors.judging.validation import Broken, Rules
-from floodmark.connectors.unit import Columns, Entry, JsonTexts, Record, Unreadable, together
+from floodmark.connectors.unit import Unreadable
 
 NOW = 1_700_000_000_000
 

@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from floodmark import Contract, EventTime, Kafka
+from floodmark.connectors.entries import JsonTexts
 from floodmark.connectors.readers import brokers
 from floodmark.connectors.readers.kafka import KafkaReader
-from floodmark.connectors.unit import JsonTexts, Unit
+from floodmark.connectors.unit import Unit
 
 
 class Click(Contract):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from simulation import Row, SimulatedRun, cuts, marker, run_batch, settle
 
 from floodmark import Contract, EventTime, Stream, Tumbling, count, operator
+from floodmark.connectors.entries import Record
 from floodmark.connectors.judging.validation import EVENT, Rules, trace_of
-from floodmark.connectors.unit import Record
 from floodmark.core.time import END, NEVER, to_ms
 from floodmark.semantics.time.watermarks import Trace, WatermarkState, advance, candidates, leave_idle
 from floodmark.spec.graph.operator import Operator

@@ -31,7 +31,8 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark import cloudpickle
 
-from floodmark.connectors.unit import Columns, JsonTexts, Reader, Unit
+from floodmark.connectors.entries import Columns, JsonTexts
+from floodmark.connectors.unit import Reader, Unit
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError
 from floodmark.engines.embedded.landing import run as embedded

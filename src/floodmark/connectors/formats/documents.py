@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from itertools import chain
 
-from floodmark.connectors.unit import Record, Unreadable
+from floodmark.connectors.entries import Record
+from floodmark.connectors.unit import Unreadable
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 16

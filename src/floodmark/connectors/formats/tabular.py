@@ -18,8 +18,9 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from floodmark.connectors.entries import Columns, Record
 from floodmark.connectors.formats.cells import Cells
-from floodmark.connectors.unit import Columns, Record, Unreadable
+from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.spec.rows.contract import inputs_of, takes_unknown
 

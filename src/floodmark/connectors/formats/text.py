@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from floodmark.connectors.entries import Record
 from floodmark.connectors.formats.cells import Cells
-from floodmark.connectors.unit import Record
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.spec.rows.connector import PATTERNS
 from floodmark.spec.rows.contract import inputs_of

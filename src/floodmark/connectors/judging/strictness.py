@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError
 
-from floodmark.connectors.unit import Form
+from floodmark.connectors.entries import Form
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.values.annotations import Digits
 

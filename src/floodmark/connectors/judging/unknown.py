@@ -11,8 +11,8 @@ import pyarrow as pa
 from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic_core import from_json
 
+from floodmark.connectors.entries import Form, Record
 from floodmark.connectors.judging import columnar
-from floodmark.connectors.unit import Form, Record
 from floodmark.lake.table.left_out import LeftOut
 from floodmark.spec.rows.contract import tells_unknown
 from floodmark.spec.rows.source import Source

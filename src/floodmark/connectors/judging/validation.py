@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ValidationError
 
+from floodmark.connectors.entries import TOGETHER_BYTES, TOGETHER_ROWS, Columns, Entry, Form, JsonTexts, Record
 from floodmark.connectors.judging import columnar, json_columns
 from floodmark.connectors.judging.strictness import check_of
 from floodmark.connectors.judging.unknown import columns_left_out, fields_left_out, of_texts_left_out
-from floodmark.connectors.unit import TOGETHER_BYTES, TOGETHER_ROWS, Columns, Entry, Form, JsonTexts, Record
 from floodmark.core.errors import shown
 from floodmark.core.time import describe, describe_span
 from floodmark.lake.table.left_out import LeftOut

@@ -11,9 +11,10 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from floodmark.connectors.entries import Record
 from floodmark.connectors.judging.validation import CHANGE_TYPE
 from floodmark.connectors.messages.decoding import json_object
-from floodmark.connectors.unit import Record, Undecodable
+from floodmark.connectors.unit import Undecodable
 from floodmark.spec.rows.debezium import Debezium
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from pydantic import ValidationError
 
+from floodmark.connectors.entries import Entry, Form, JsonTexts, Record, extended, together
 from floodmark.connectors.judging.strictness import check_of
 from floodmark.connectors.judging.validation import explain
 from floodmark.connectors.messages.debezium import Reached, Repeated, rows_of
 from floodmark.connectors.messages.decoding import decoder
 from floodmark.connectors.messages.registry import headed
-from floodmark.connectors.unit import Decode, Entry, Form, JsonTexts, Record, Undecodable, extended, together
+from floodmark.connectors.unit import Decode, Undecodable
 from floodmark.spec.rows.contract import Contract, inputs_of
 from floodmark.spec.rows.debezium import Debezium
 from floodmark.spec.rows.kafka import Kafka

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from pyarrow import NativeFile
 from pyarrow.fs import FileSelector, FileSystem
 
+from floodmark.connectors.entries import Record
 from floodmark.connectors.judging.validation import CHANGE_TYPE
-from floodmark.connectors.unit import NOWHERE, OnDisk, Pending, Reader, Record, Unit, of_last_commit
+from floodmark.connectors.unit import NOWHERE, OnDisk, Pending, Reader, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.folder.paths import is_local

@@ -19,12 +19,13 @@ from typing import Any, ClassVar, Literal
 
 from pyarrow.fs import FileSelector, FileType
 
+from floodmark.connectors.entries import Entry, Form, Record, together
 from floodmark.connectors.formats.cells import Cells
 from floodmark.connectors.formats.documents import json_records
 from floodmark.connectors.formats.tabular import Csv, csv_records, header_of, lines_of, parquet_columns, whole
 from floodmark.connectors.formats.text import Lines, text_records
 from floodmark.connectors.messages.debezium import file_records
-from floodmark.connectors.unit import NOWHERE, Entry, Form, OnDisk, Pending, Reader, Record, Unit, Unsettled, together
+from floodmark.connectors.unit import NOWHERE, OnDisk, Pending, Reader, Unit, Unsettled
 from floodmark.core.errors import ConnectorError, SetupError, closest
 from floodmark.lake.folder.storage import Hashed, digest_of, file_system, open_hashed
 from floodmark.lake.logs.landed import LandedUnits

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from floodmark.connectors.entries import TOGETHER_BYTES, TOGETHER_ROWS, Entry, Form, Record
 from floodmark.connectors.messages.debezium import Reached
 from floodmark.connectors.messages.records import Messages
 from floodmark.connectors.readers.brokers import (
@@ -26,19 +27,7 @@ from floodmark.connectors.readers.brokers import (
     fetch_ahead,
     library,
 )
-from floodmark.connectors.unit import (
-    NOWHERE,
-    TOGETHER_BYTES,
-    TOGETHER_ROWS,
-    Entry,
-    Form,
-    Gone,
-    Moved,
-    Pending,
-    Reader,
-    Record,
-    Unit,
-)
+from floodmark.connectors.unit import NOWHERE, Gone, Moved, Pending, Reader, Unit
 from floodmark.core.errors import ConnectorError, closest
 from floodmark.core.patience import waits
 from floodmark.core.time import parse_instant

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from floodmark.connectors.unit import NOWHERE, Pending, Reader, Record, Unit, of_last_commit
+from floodmark.connectors.entries import Record
+from floodmark.connectors.unit import NOWHERE, Pending, Reader, Unit, of_last_commit
 from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.table.commits import Landed

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
 
+from floodmark.connectors.entries import Form, Record
 from floodmark.connectors.formats.cells import Cells
 from floodmark.connectors.formats.tabular import Csv, csv_records
 from floodmark.connectors.formats.text import Lines, text_records
 from floodmark.connectors.judging.validation import Rules, of_partition, partition_key, trace_of
-from floodmark.connectors.unit import Form, Record
 from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.engines.landing import units
