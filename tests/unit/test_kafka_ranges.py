@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
@@ -42,6 +43,10 @@ class Scripted:
     offsets: list[int]
     end: int
     log: list[Answer] = field(default_factory=list)
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         first = partitions[0].offset
@@ -79,3 +84,13 @@ def test_ranges_at_the_end_of_a_partition_may_be_empty(
     assert read == offsets
     assert brokers._idle[key] == [made]
     assert made.surplus == []
+
+
+def test_idle_consumers_of_a_process_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of many topics together; consumers of the process from which this one was forked do not count."""
+    monkeypatch.setattr(brokers, "_idle", defaultdict(list))
+    brokers._idle[(0, "of another process"), "clicks"] = [brokers.Client(Scripted([], 0), brokers.Seen())] * 100  # type: ignore[arg-type]
+    scripted = [Scripted([], 0) for _ in range(brokers._MOST_IDLE + 3)]
+    for number, consumer in enumerate(scripted):
+        brokers._release(Kafka(f"topic_{number}", "nowhere:1"), brokers.Client(consumer, brokers.Seen()))  # type: ignore[arg-type]
+    assert [consumer.closed for consumer in scripted] == [False] * brokers._MOST_IDLE + [True] * 3

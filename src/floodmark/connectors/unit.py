@@ -178,7 +178,7 @@ class Reader(ABC):
         """Begin to fetch what is opened next. Called in a process that opens several units one after the other, before each of them.
 
         Args:
-            units: the next ones, in this order, the one that is opened now before them; none where no further one is.
+            units: the unit that is opened next and those that follow it, in this order; none where no further unit is opened.
         """
 
     def glancing(self) -> Reader:

@@ -23,6 +23,8 @@ ASK_SECONDS = 10.0
 """Longest wait for an answer about topics and offsets."""
 _QUEUED_MESSAGES, _QUEUED_KILOBYTES = 20_000, 32_768
 """Messages that a consumer has at hand before it asks for further ones, and kilobytes that it has at most: what lies behind a range is mostly given up."""
+_MOST_IDLE = 32
+"""Idle consumers of a process, each with a connection and two threads to each broker; a source that is landed uses up to five at a time."""
 
 
 class Topic(NamedTuple):
@@ -30,7 +32,7 @@ class Topic(NamedTuple):
 
     Args:
         id: of the topic; a topic that is deleted and made anew has another one.
-        offsets: partition -> (first offset idle, offset behind the last message that may be read).
+        offsets: partition -> (first offset that the broker retains, offset behind the last message that may be read).
     """
 
     id: str
@@ -164,8 +166,8 @@ def _of_consumer(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[st
 def client_at(settings: Kafka, source: str, start: Start, behind: int) -> Iterator[Client]:
     """A consumer that fetches from the beginning of a range, and that nobody else uses.
 
-    Behind the block it goes on with what comes behind the range if the reader wants that next. Otherwise it is idle for the next range, as a connection
-    costs more than a small range.
+    Behind the block the consumer stays assigned if the reader wants the range that follows. Otherwise the consumer is idle for another range, as a
+    connection costs more than a small range.
 
     Args:
         settings: of the topic.
@@ -218,10 +220,16 @@ def _assigned(settings: Kafka, start: Start) -> Client:
 
 
 def _release(settings: Kafka, client: Client) -> None:
+    """Make a consumer idle; it is closed where the process has enough idle ones."""
     client.consumer.unassign()
     client.surplus.clear()
+    process, topic = _of_process(settings), settings.topic
     with _lock:
-        _idle[_of_process(settings), settings.topic].append(client)
+        is_kept = sum(len(clients) for (owner, _), clients in _idle.items() if owner[0] == process[0]) < _MOST_IDLE
+        if is_kept:
+            _idle[process, topic].append(client)
+    if not is_kept:
+        client.consumer.close()
 
 
 def ask(admin: AdminClient, settings: Kafka, since: int | None = None) -> Topic:
