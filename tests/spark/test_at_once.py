@@ -74,7 +74,7 @@ def readings(number: int) -> dict[str, Any]:
 
 def streamed(
     spark: SparkSession, code: fm.Operator, row: Callable[[int], dict[str, Any]], lake: Lake
-) -> tuple[list[BatchInfo], dict[str, list[dict[str, Any]]], int]:
+) -> tuple[list[BatchInfo], dict[str, list[str]], int]:
     """(micro-batches, rows of each output, jobs of Spark) of a stream that reads six commits one by one; the fourth has no row."""
     log, batches, jobs = Log(code.inputs[0].schema), list[BatchInfo](), list[int]()
     for piece in (range(3), range(3, 11), range(11, 14), (), (5, 5), range(14, 30)):
@@ -93,7 +93,7 @@ def streamed(
     for output in code.outputs:
         path = lake.output(output.table)
         whole = DeltaTable(path).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(path) else []
-        rows[output.name] = sorted(({**one, "_ingest_time": None} for one in whole), key=repr)
+        rows[output.name] = sorted(repr({**one, "_ingest_time": None}) for one in whole)  # as NaN equals nothing
     return batches, rows, jobs[-1] - jobs[0]
 
 
@@ -122,7 +122,7 @@ def test_rows_and_counts_are_those_of_micro_batches_that_are_counted_first(
     with one_after_the_other():
         others, wanted, more = streamed(spark, code, row, Lake(str(tmp_path / "apart")))
     assert rows == wanted
-    assert any(one["_kind"] == ROW for one in rows[""])
+    assert any(f"'_kind': {ROW}" in one for one in rows[""])
     assert [_counts(one) for one in batches] == [_counts(one) for one in others]
     assert jobs < more
 
