@@ -14,6 +14,7 @@ import floodmark as fm
 from floodmark.core.time import END, Interval, from_ms
 from floodmark.engines.frames.fast import sessions
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.values.schema import MARKER
 from floodmark.testing.log import Log
 
 GAP, BEGIN = 60_000, 1_356_998_400_000
@@ -105,6 +106,26 @@ def test_sessions_are_those_of_the_kernel(
             assert found == run("kernel", seed)
         assert found[0][""]
     assert judged == [doubt] * 2
+
+
+@pytest.mark.parametrize("case_of", ["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_sum_that_only_sql_would_have_stops_no_run(
+    request: pytest.FixtureRequest, tmp_path: Path, case_of: str
+) -> None:
+    """SQL has a row that came too late in one session with the row before it, and the sum of both does not fit."""
+
+    @fm.operator
+    def total(bids: fm.Stream[Bid]) -> fm.Stream:
+        return bids.key_by("lot").window(fm.Session("1 minute")).aggregate(sum=fm.sum("n"))
+
+    log, case = Log(total.inputs[0].schema), case_on(case_of, request, total, tmp_path)
+    for at, progress in ((BEGIN + GAP // 2, BEGIN + 2 * GAP), (BEGIN, BEGIN + 3 * GAP)):
+        log.row({"at": from_ms(at), "lot": "a", "n": 1 << 62, "price": None}, at)
+        log.move(progress)
+    log.end()
+    case.land(log)
+    assert case.run_bounded().dropped == 1
+    assert [row["sum"] for row in case.outputs()[""].to_pylist() if row["_kind"] < MARKER] == [1 << 62]
 
 
 @pytest.mark.parametrize(

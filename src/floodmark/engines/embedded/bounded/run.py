@@ -412,7 +412,12 @@ class _Run:
     def _sessions(self, step: steps.WindowAggregate, parent: DataFrame) -> Computed | None:
         """The outputs of sessions, by SQL alone; None if it may have others than the kernel."""
         folder = self.scratch / uuid4().hex
-        sessions.grouped(step, parent, self.rendering, sail_aggregate).write.parquet(str(folder))
+        try:
+            sessions.grouped(step, parent, self.rendering, sail_aggregate).write.parquet(str(folder))
+        except PySparkException as error:
+            if not sessions.overflows(error):
+                raise
+            return None
         if not any(folder.glob("*.parquet")):
             return None
         made = self._read(folder)

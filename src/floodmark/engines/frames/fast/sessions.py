@@ -100,6 +100,11 @@ def in_doubt(step: WindowAggregate, sessions: DataFrame) -> bool:
     return both.filter("b0 = 1 AND b1 = 1").limit(1).count() > 0
 
 
+def overflows(error: Exception) -> bool:
+    """Whether an error of the engine says that a total does not fit. SQL may have such a total where the kernel has none: of rows that came too late."""
+    return "EXECUTION-001 " in str(error)
+
+
 def results(step: WindowAggregate, sessions: DataFrame, interval: Interval) -> DataFrame:
     """The results of the step, stamped."""
     on_time = sessions.filter("_dropped = 0")

@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -257,8 +259,10 @@ def _sessions(
         made = made.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             doubt = sessions.in_doubt(step, made)
-        except BaseException:
+        except BaseException as error:
             made.unpersist()
+            if isinstance(error, (PySparkException, Py4JJavaError)) and sessions.overflows(error):
+                return None
             raise
         if doubt:
             made.unpersist()
