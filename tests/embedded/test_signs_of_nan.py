@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 import floodmark as fm
+from floodmark.cli.asking.question import Question
 from floodmark.core.time import from_ms
 from floodmark.engines.embedded.memory.values import values
+from floodmark.engines.embedded.sail.session import Sail
 from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.attempts import Attempt
 from floodmark.spec.expressions import expression
@@ -71,12 +73,30 @@ def large(rows: fm.Stream[Measured]) -> fm.Stream:
     return rows.filter("number > 1").select("n")
 
 
+def log() -> Log:
+    """Three large numbers among five."""
+    made, numbers = Log(large.inputs[0].schema), [NEGATIVE, math.nan, 2.0, 1.0, -math.inf]
+    made.rows([{"at": from_ms(n * 1000), "number": number, "n": n} for n, number in enumerate(numbers)], "at", 0)
+    made.end()
+    return made
+
+
 @pytest.mark.parametrize("mode", ["bounded", "unbounded"])
 def test_no_row_is_lost_in_a_condition(mode: str, tmp_path: Path) -> None:
-    log, case = Log(large.inputs[0].schema), EmbeddedCase(large, str(tmp_path))
-    numbers = [NEGATIVE, math.nan, 2.0, 1.0, -math.inf]
-    log.rows([{"at": from_ms(n * 1000), "number": number, "n": n} for n, number in enumerate(numbers)], "at", 0)
-    log.end()
-    case.land(log)
+    case = EmbeddedCase(large, str(tmp_path))
+    case.land(log())
     case.run_bounded() if mode == "bounded" else case.run_unbounded()
     assert sorted(row["n"] for row in case.outputs()[""].to_pylist() if row["_kind"] < MARKER) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"), [("number > 1", [0, 1, 2]), ("number = CAST('NaN' AS double)", [0, 1])]
+)
+def test_no_row_is_lost_in_a_question(sail: Sail, tmp_path: Path, condition: str, expected: list[int]) -> None:
+    case = EmbeddedCase(large, str(tmp_path))
+    case.land(log())
+    rows = fm.Source("rows", contract=Measured, connector=fm.Files(str(tmp_path)), watermark=fm.Ascending())
+    sail.begin()
+    text = f"SELECT n FROM rows WHERE {condition} ORDER BY n"
+    answer = Question(text, fm.Workspace(sources=[rows], operators=[large]), case.lake, sail, "0 s").answer()
+    assert answer["n"].to_pylist() == expected

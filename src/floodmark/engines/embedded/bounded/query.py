@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
+from floodmark.engines.embedded.parity.rendering import one_nan
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.frames.inputs import advice
 from floodmark.engines.frames.messages import text_of
@@ -52,9 +53,9 @@ class Table:
             raise ExecutionError(
                 f"table '{name}'", "the columns that its definition has", got, fix, code="EXECUTION-082"
             )
+        texts = {name: f"CAST(NULL AS {kind})" for name, kind in missing.items()}
         return [
-            f"CAST(NULL AS {missing[column]}) AS `{column}`" if column in missing else f"`{column}`"
-            for column in self.schema.names
+            f"{texts.get(name) or one_nan(f'`{name}`', kind)} AS `{name}`" for name, kind in self.schema.types.items()
         ]
 
 

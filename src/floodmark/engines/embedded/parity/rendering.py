@@ -147,7 +147,7 @@ def rendered(node: Typed) -> str:
         case Literal() as literal:
             return _literal(literal)
         case Column(name=name):
-            return _one_nan(quoted(node.column) if node.column else _parameter(name), node.type)
+            return one_nan(quoted(node.column) if node.column else _parameter(name), node.type)
         case Cast(type=kind, attempt=attempt):
             _check_moment(node.children[0], kind)
             _check_single(node.children[0], kind)
@@ -155,7 +155,7 @@ def rendered(node: Typed) -> str:
         case Case():
             return _case(node)
         case Field(name=name):
-            return _one_nan(_field(node.children[0], name), node.type)
+            return one_nan(_field(node.children[0], name), node.type)
         case Lambda(parameters=parameters):
             names = ", ".join(_parameter(name) for name in parameters)
             return f"({names}) -> {rendered(node.children[0])}"
@@ -163,7 +163,7 @@ def rendered(node: Typed) -> str:
             return _call(node, name)
 
 
-def _one_nan(text: str, kind: str) -> str:
+def one_nan(text: str, kind: str) -> str:
     """SQL of a value in which NaN has no sign; unchanged if the type has no NaN."""
     return f"nanvl({text}, CAST('NaN' AS {kind}))" if kind in FLOATS else text
 
@@ -315,7 +315,7 @@ def _call(node: Typed, name: str) -> str:
         text = plain(node, name, parts)
     kind = node.type
     if name in _NAN:
-        text = _one_nan(text, kind)
+        text = one_nan(text, kind)
     parsed = known(kind) if kind not in _UNTYPED else None
     text = text if parsed is None or not parsed.is_column else f"CAST({text} AS {kind})"
     return text if name in CONDITIONAL | _ORDERED else beside_nulls(node, parts, text)
