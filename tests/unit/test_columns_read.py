@@ -63,6 +63,15 @@ PROGRAMS: dict[str, tuple[Any, set[str] | frozenset[str]]] = {
         lambda orders: orders.key_by("shop").window(fm.Session("1 hour")).aggregate(n=fm.count()),
         {"shop"},
     ),
+    "sessions whose gap is a column": (
+        lambda orders: orders.key_by("shop").window(fm.Session("cents", per_row=True)).aggregate(n=fm.count()),
+        {"shop", "cents"},
+    ),
+    "a name in other letters": (lambda orders: orders.select(twice="CENTS * 2"), {"cents"}),
+    "a parameter that is named as a column": (
+        lambda orders: orders.select(dear="exists(array(cents), note -> note > 5)"),
+        {"cents"},
+    ),
     "windows whose late rows are an output": (
         lambda orders: orders.key_by("shop").window(fm.Tumbling("1 hour"), late="side_output").aggregate(n=fm.count()),
         WHOLE,
