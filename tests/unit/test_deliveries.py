@@ -323,21 +323,22 @@ def test_two_lakes_do_not_deliver_to_one_table_under_one_name(lake: Lake, url: s
     assert len(sql("SELECT * FROM mine")) == 2
 
 
+@pytest.mark.parametrize(("schema", "positions"), [(None, POSITIONS), ("main", f"main.{POSITIONS}")])
 def test_another_lake_takes_no_position_over_with_a_table_of_its_own(
-    lake: Lake, url: str, sql: Sql, tmp_path: Path
+    lake: Lake, url: str, sql: Sql, tmp_path: Path, schema: str | None, positions: str
 ) -> None:
-    deliver(route(url), lake, until_caught_up=True)
+    deliver(route(url, schema=schema), lake, until_caught_up=True)
     noted = sql(f"SELECT * FROM {POSITIONS}")
     fork = small_lake.make(tmp_path / "fork")
     with pytest.raises(
         LifecycleError,
         match=f"LIFECYCLE-241 delivery 'totals_to_sql': expected a position of lake {fork.root} .*got lake {lake.root}, into table main.totals"
-        r"\. Give this delivery a name of its own, .*DELETE FROM _floodmark_positions WHERE delivery = 'totals_to_sql'",
+        rf"\. Give this delivery a name of its own, .*DELETE FROM {positions} WHERE delivery = 'totals_to_sql'",
     ):
-        deliver(route(url, table="mine"), fork, until_caught_up=True)
+        deliver(route(url, table="mine", schema=schema), fork, until_caught_up=True)
     assert sql(f"SELECT * FROM {POSITIONS}") == noted
     small_lake.batch(lake, 2, [row("d", 4, 8)])
-    deliver(route(url), lake, until_caught_up=True)
+    deliver(route(url, schema=schema), lake, until_caught_up=True)
     assert totals(sql) == last_values(lake)
 
 

@@ -218,12 +218,11 @@ class SqlSink(Sink):
         Raises:
             ConnectorError: DELIVERY-024.
         """
-        positions, _ = self._declared(connection.dialect.name)
         for name, is_left in self._others(connection, table):
             if not is_left:
                 fix = (
                     "Give each delivery a table of its own: ToSql(..., table=...). If the other one is gone: "
-                    f"DELETE FROM {positions.fullname} WHERE delivery = '{name}'"
+                    f"DELETE FROM {self._positions} WHERE delivery = '{name}'"
                 )
                 where = f"delivery '{self.route.name}', table {table.fullname}"
                 got = f"that of delivery '{name}'"
@@ -256,11 +255,11 @@ class SqlSink(Sink):
             return
         fix = (
             "Give this delivery a name of its own, deliver=[ToSql(..., name=...)], and a table of its own. If this lake is the other one, moved, or the "
-            f"other one is gone: DELETE FROM {POSITIONS} WHERE delivery = '{self.route.name}', which delivers all anew."
+            f"other one is gone: DELETE FROM {self._positions} WHERE delivery = '{self.route.name}', which delivers all anew."
         )
         where, into = f"delivery '{self.route.name}'", _into(noted)
         got = f"lake {noted['lake']}{f', into table {into}' if into else ''}"
-        expected = f"a position of lake {lake} in {POSITIONS}"
+        expected = f"a position of lake {lake} in {self._positions}"
         raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-241")
 
     def _row(self, connection: Connection, *, locked: bool = False) -> Any:
@@ -300,12 +299,17 @@ class SqlSink(Sink):
     def _taken_over(self, there: int, number: int) -> LifecycleError:
         fix = (
             "Only one lake may deliver to it under one name: give the other one a name of its own, deliver=[ToSql(..., name=...)], and a table of "
-            f"its own. If the other one is gone: DELETE FROM {POSITIONS} WHERE delivery = '{self.route.name}', which delivers all anew."
+            f"its own. If the other one is gone: DELETE FROM {self._positions} WHERE delivery = '{self.route.name}', which delivers all anew."
         )
         where, got = f"delivery '{self.route.name}'", f"delivery {there}"
-        return LifecycleError(where, f"delivery {number - 1} in {POSITIONS}", got, fix, code="LIFECYCLE-240")
+        return LifecycleError(where, f"delivery {number - 1} in {self._positions}", got, fix, code="LIFECYCLE-240")
 
     # ---- tables
+
+    @property
+    def _positions(self) -> str:
+        """The full name of the table of positions."""
+        return f"{self.settings.schema}.{POSITIONS}" if self.settings.schema else POSITIONS
 
     @property
     def _types(self) -> dict[str, Type]:
