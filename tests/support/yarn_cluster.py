@@ -77,7 +77,12 @@ class YarnCluster:
 
     @property
     def configuration(self) -> Path:
-        """The folder of Hadoop's configuration, as ``HADOOP_CONF_DIR`` names it."""
+        """The folder of Hadoop's configuration, as ``HADOOP_CONF_DIR`` of drivers names it: of a cluster with a file system, in which no test has anything to look for."""
+        return self.work / "client"
+
+    @property
+    def _own(self) -> Path:
+        """The folder of the configuration of manager and nodes, whose default file system is the disk that all see."""
         return self.work / "conf"
 
     def start(self, nodes: int = 2) -> None:
@@ -85,9 +90,7 @@ class YarnCluster:
         number = os.getpid()  # of one process at a time: an address of its own, at which YARN's ports are free
         self.address = f"127.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
         self._configure()
-        self._manager = JavaProcess(
-            self._java("resourcemanager.ResourceManager", self.configuration), self._environment()
-        )
+        self._manager = JavaProcess(self._java("resourcemanager.ResourceManager", self._own), self._environment())
         self._manager.says("Transitioned to active state")
         for node in range(nodes):
             self.nodes.append(self._node(node))
@@ -104,7 +107,7 @@ class YarnCluster:
         (folder / "tmp").mkdir(parents=True)
         own = {"yarn.nodemanager.local-dirs": str(folder / "local"), "yarn.nodemanager.log-dirs": str(folder / "logs")}
         configuration = self.work / f"conf-{number}"
-        shutil.copytree(self.configuration, configuration)
+        shutil.copytree(self._own, configuration)
         _write(configuration / "yarn-site.xml", self._yarn() | own)
         java = self._java("nodemanager.NodeManager", configuration, f"-Djava.io.tmpdir={folder / 'tmp'}")
         hidden = " ".join(map(str, self.hidden))
@@ -130,16 +133,17 @@ class YarnCluster:
         }
 
     def _configure(self) -> None:
-        """Hadoop's files of settings, as of a cluster whose default file system is the disk that all see."""
-        self.configuration.mkdir(parents=True)
+        """Hadoop's files of settings, of the cluster and of its clients."""
         shutil.copytree(JARS.paths[0].parent, self.work / "lib")  # nodes do not see where they were fetched to
-        _write(self.configuration / "core-site.xml", {"fs.defaultFS": "file:///"})
-        _write(self.configuration / "yarn-site.xml", self._yarn())
         queues = "yarn.scheduler.capacity.root"
         scheduler = {f"{queues}.queues": "default", f"{queues}.default.capacity": "100"}
         most = {"yarn.scheduler.capacity.maximum-am-resource-percent": "1.0"}
-        _write(self.configuration / "capacity-scheduler.xml", scheduler | most)
-        (self.configuration / "log4j2.properties").write_text(_LOGGED)
+        for folder, files in ((self._own, "file:///"), (self.configuration, "hdfs://nowhere.invalid:8020")):
+            folder.mkdir(parents=True)
+            _write(folder / "core-site.xml", {"fs.defaultFS": files})
+            _write(folder / "yarn-site.xml", self._yarn())
+            _write(folder / "capacity-scheduler.xml", scheduler | most)
+            (folder / "log4j2.properties").write_text(_LOGGED)
 
     def _java(self, name: str, configuration: Path, *flags: str) -> list[str]:
         path = os.pathsep.join([str(configuration), str(self.work / "lib" / "*"), str(spark_home() / "jars" / "*")])

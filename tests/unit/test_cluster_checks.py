@@ -147,6 +147,32 @@ def test_parts_of_a_configuration_lie_in_other_files_and_folders(
     reach_master("yarn", {"spark.hadoop.yarn.resourcemanager.address": f"127.0.0.1:{port}"})
 
 
+def test_a_path_without_a_scheme_is_one_of_the_disk_whatever_the_cluster_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what YARN copies to its nodes lies in the cluster's file system, as without that."""
+    _site(tmp_path, monkeypatch, hostname="manager")
+    monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+    core = _SITE.format("<property><name>fs.defaultFS</name><value>{}</value></property>")
+
+    def settings(files: str, **given: str) -> dict[str, str]:
+        (tmp_path / "core-site.xml").write_text(core.format(files))
+        extra = {f"spark.yarn.{name}": text for name, text in given.items()}
+        made = dict(builder._conf("a", "yarn", "1g", extra, tmp_path / "none").getAll())
+        assert made["spark.hadoop.fs.defaultFS"] == "file:///"
+        return {name.removeprefix("spark.yarn."): text for name, text in made.items() if "yarn" in name}
+
+    assert settings("hdfs://names:8020/") == {"stagingDir": "hdfs://names:8020/user/ann"}
+    assert settings("hdfs://names:8020", stagingDir="/staging") == {"stagingDir": "hdfs://names:8020/staging"}
+    assert settings("hdfs://names:8020", stagingDir="hdfs:///staging", jars="hdfs:///a.jar,local:/b.jar") == {
+        "stagingDir": "hdfs://names:8020/staging",
+        "jars": "hdfs://names:8020/a.jar,local:/b.jar",
+    }
+    assert settings("hdfs://names:8020", stagingDir="file:///shared") == {"stagingDir": "file:///shared"}
+    assert settings("file:///") == {}
+    assert settings("file:///", stagingDir="/shared") == {"stagingDir": "/shared"}
+
+
 def test_lines_about_launches_are_read_and_not_shown() -> None:
     launches = Launches()
     assert launches.takes(_LOG + b"added: app-1/0 on worker-1 (10.0.0.7:3571) with 1 core(s)")

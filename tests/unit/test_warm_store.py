@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import pytest
 
-from floodmark.engines.spark.session import warm_store
+from floodmark.engines.spark.session import warm_store, warmup
 
 Answer = tuple[int, bytes, Mapping[str, str]]
 
@@ -85,3 +87,35 @@ def test_the_objects_that_a_request_names_are_removed(client: Client) -> None:
         client.ask("PUT", f"/{name}", b"x")
     client.ask("POST", "?delete", b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>")
     assert client.ask("GET", "?list-type=2&prefix=")[1].count(b"<Contents>") == 1
+
+
+def test_the_warm_up_knows_no_store_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's configuration may name another way to credentials, or another file system for the folder in which the warm-up works."""
+    seen = dict[str, str]()
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "AWS_PROFILE", "https_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "of the user")
+    monkeypatch.setattr(warmup.os, "nice", lambda _: 0)
+    monkeypatch.setattr(warmup.sys, "argv", ["warmup"])
+    monkeypatch.setattr(warmup, "build", lambda: seen.update(os.environ))
+    warmup.main()
+    assert seen
+    assert "of the user" not in seen.values()
+
+
+def test_where_the_store_is_not_reached_the_archive_has_the_other_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = list[str]()
+
+    def warm_up(_: object, folder: str) -> None:
+        done.append(folder)
+        if folder.startswith("s3:"):
+            raise OSError("a proxy that Java knows")
+
+    monkeypatch.setattr(warmup, "of_buckets", lambda: [tmp_path])
+    monkeypatch.setattr(warmup, "spark_session", lambda **_: None)
+    monkeypatch.setattr(warmup, "warm_up", warm_up)
+    monkeypatch.setattr(warmup, "stop_session", lambda *_, **__: done.append("stopped"))
+    warmup._session(tmp_path / "classes.jsa", tmp_path)
+    assert done == [str(tmp_path), "s3://warm-up/lake", "stopped"]
+    assert "a proxy that Java knows" in capsys.readouterr().err

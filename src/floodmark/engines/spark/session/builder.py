@@ -35,7 +35,7 @@ from floodmark.core.import_path import import_folders
 from floodmark.core.scratch import Scratch
 from floodmark.engines.spark.session import limits, local_files, store
 from floodmark.engines.spark.session.executors import Launches, await_first
-from floodmark.engines.spark.setup import archive
+from floodmark.engines.spark.setup import archive, hadoop
 from floodmark.engines.spark.setup.home import cache_folder, check_release, home, spark_home
 from floodmark.engines.spark.setup.jars import class_path
 from floodmark.engines.spark.setup.java import find_java
@@ -66,6 +66,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         # true for all but stateful functions, which then have a second process to be forked from, and imports of their own
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.python.daemon.module": "floodmark.engines.spark.session.daemon",
+        f"spark.hadoop.{hadoop.DEFAULT}": hadoop.DISK,  # HADOOP_CONF_DIR may name a cluster's, and a lake's path is one of the disk
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -216,6 +217,8 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
     else:
         settings |= {**_LOCAL, "spark.local.dir": str(scratch() / "local")}
     settings |= {**limits.following(extra), **extra}
+    if is_yarn(cores):
+        settings |= hadoop.naming_files(settings)
     if extra_options := extra.get(_JAVA_OPTIONS):
         options.append(extra_options)
     quoted = [option if option == extra_options or " " not in option else f'"{option}"' for option in options]

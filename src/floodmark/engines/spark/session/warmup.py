@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from floodmark.engines.spark.session import warm_store
 from floodmark.engines.spark.session.builder import spark_session, stop_session
-from floodmark.engines.spark.setup import archive
+from floodmark.engines.spark.setup import archive, hadoop
 from floodmark.engines.spark.setup.home import cache_folder
 from floodmark.engines.spark.setup.jars import class_path, of_buckets
 
@@ -100,11 +101,18 @@ def main() -> None:
     """Build the class archive of this machine with the lowest priority: other processes come first. With ``--executors``, print how executors here use it."""
     if hasattr(os, "nice"):
         os.nice(19)
+    for name in filter(_is_foreign, list(os.environ)):
+        del os.environ[name]
     build()
     if "--executors" in sys.argv[1:]:
         settings = archive.of_executors(archive.path(cache_folder(), class_path()), class_path())
         pairs = ", ".join(f'("{name}", {json.dumps(value)})' for name, value in settings.items())
         sys.stdout.write(f"use it: Settings(spark=({pairs})) in resources/settings.py\n")
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a variable of the environment tells Hadoop of stores, proxies and credentials of the user: the warm-up has a store of its own."""
+    return name in hadoop.VARIABLES or name.startswith("AWS_") or name.lower().endswith("_proxy")
 
 
 def build() -> None:
@@ -117,8 +125,12 @@ def _session(target: Path, folder: Path) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(warm_store.running()) if of_buckets() else {}
         spark = spark_session(app="floodmark warm-up", archive_to=target, extra=store)
-        for lake in (str(folder), *([f"s3://{warm_store.BUCKET}/lake"] if store else [])):
-            warm_up(spark, lake)
+        warm_up(spark, str(folder))
+        if store:
+            try:
+                warm_up(spark, f"s3://{warm_store.BUCKET}/lake")
+            except Exception:  # noqa: BLE001 - into the log: an archive without the classes of buckets is better than none
+                traceback.print_exc()
         stop_session(spark, seconds=_WRITE_SECONDS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,9 @@ from xml.etree import ElementTree
 
 VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 """Variables that name folders of the configuration, in the order in which Spark puts them on Java's class path."""
+DEFAULT, DISK = "fs.defaultFS", "file:///"
+"""Property with the file system of paths without a scheme, and its value for those of the disk."""
+_STAGING = "spark.yarn.stagingDir"
 _FILES = ("core-site.xml", "yarn-site.xml")
 """Files that a client of YARN reads; a later one wins."""
 _INCLUDE, _FALLBACK = ("{http://www.w3.org/2001/XInclude}" + name for name in ("include", "fallback"))
@@ -46,6 +50,22 @@ def properties(own: Mapping[str, str]) -> dict[str, str]:
         known |= dict(_stated(ElementTree.parse(file).getroot(), file))  # noqa: S314 - the user's own file
     known |= own
     return {name: _replaced(value, known) for name, value in known.items()}
+
+
+def naming_files(settings: Mapping[str, str]) -> dict[str, str]:
+    """(settings of an application of YARN) -> those that name the cluster's file system, in full.
+
+    To Spark a path without a scheme is one of the file system ``fs.defaultFS``, which is the cluster's in most configurations. To floodmark the path is one of the
+    disk, so sessions have that for their default, and what YARN copies to its nodes needs the cluster's name.
+    """
+    root = properties({}).get(DEFAULT, "").rstrip("/")
+    scheme = urlsplit(root).scheme
+    if scheme in {"", "file"}:
+        return {}
+    named = {name: text.replace(f"{scheme}:///", f"{root}/") for name, text in settings.items()}
+    staging = named.get(_STAGING, f"/user/{os.environ.get('HADOOP_USER_NAME') or getpass.getuser()}")
+    named[_STAGING] = staging if urlsplit(staging).scheme else root + staging
+    return {name: text for name, text in named.items() if text != settings.get(name)}
 
 
 def _stated(element: ElementTree.Element, file: Path) -> Iterator[tuple[str, str]]:
