@@ -323,11 +323,23 @@ def test_a_look_for_what_is_due_costs_the_same_after_many_rollouts(known: Rollou
 @pytest.mark.clock
 def test_looks_start_what_is_due_once_and_again_when_it_died(known: Rollouts, tmp_path: Path) -> None:
     (tmp_path / "packages" / "p").mkdir(parents=True)
-    record, seen = begun(known), tmp_path / "seen"
-    program = f"import sys; open({str(seen)!r}, 'a').write(sys.argv[1] + '\\n')"
+    record, seen, dies = begun(known), tmp_path / "seen", tmp_path / "dies"
+    program = f"""
+import os, pathlib, sys, time
+parent = os.getppid()
+open({str(seen)!r}, "a").write(sys.argv[1] + "\\n")
+while not pathlib.Path({str(dies)!r}).exists() and os.getppid() == parent:
+    time.sleep(0.01)
+"""
     looks = Looks(known.store, tmp_path, command=(sys.executable, "-c", program))
     looks.look()
-    looks.look()
+    first = dict(looks._children)
+    assert [*first] == [record.id]
+    for _ in range(3):
+        looks._began.clear()
+        looks.look()
+        assert looks._children == first, "it is at work"
+    dies.touch()
     ended = time.monotonic() + 300
     while not (seen.exists() and seen.read_text().startswith("1\n1\n")):
         assert time.monotonic() < ended, seen.read_text() if seen.exists() else "nothing"
