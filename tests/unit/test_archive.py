@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,9 +73,13 @@ def test_a_build_that_fails_is_not_tried_at_each_start(tmp_path: Path, monkeypat
         archive.build(target, failing)
     archive.start_build(target)
     assert not started
-    target.with_suffix(".failed").unlink()
+    failed = target.with_suffix(".failed")
+    os.utime(failed, (0, time.time() - 3601))
     archive.start_build(target)
-    assert len(started) == 1
+    assert len(started) == 1, "an hour later"
+    failed.unlink()
+    archive.start_build(target)
+    assert len(started) == 2
 
 
 def test_nothing_is_started_while_one_is_built_or_when_it_is_there(

@@ -102,20 +102,39 @@ def test_the_warm_up_knows_no_store_of_the_user(monkeypatch: pytest.MonkeyPatch)
     assert "of the user" not in seen.values()
 
 
-def test_where_the_store_is_not_reached_the_archive_has_the_other_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def warmed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Folders in which the warm-up was tried, and the end of its session; there are jars for buckets."""
     done = list[str]()
+    monkeypatch.setattr(warmup, "of_buckets", lambda: [tmp_path])
+    monkeypatch.setattr(warmup, "spark_session", lambda **_: None)
+    monkeypatch.setattr(warmup, "stop_session", lambda *_, **__: done.append("stopped"))
+    return done
 
+
+def test_where_the_store_is_not_reached_the_archive_has_the_other_classes(
+    warmed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def warm_up(_: object, folder: str) -> None:
-        done.append(folder)
+        warmed.append(folder)
         if folder.startswith("s3:"):
             raise OSError("a proxy that Java knows")
 
-    monkeypatch.setattr(warmup, "of_buckets", lambda: [tmp_path])
-    monkeypatch.setattr(warmup, "spark_session", lambda **_: None)
     monkeypatch.setattr(warmup, "warm_up", warm_up)
-    monkeypatch.setattr(warmup, "stop_session", lambda *_, **__: done.append("stopped"))
     warmup._session(tmp_path / "classes.jsa", tmp_path)
-    assert done == [str(tmp_path), "s3://warm-up/lake", "stopped"]
+    assert warmed == [f"{tmp_path}/1", *(f"s3://warm-up/lake/{number}" for number in (1, 2, 3)), "stopped"]
     assert "a proxy that Java knows" in capsys.readouterr().err
+
+
+def test_a_worker_that_starts_too_slowly_costs_another_try(
+    warmed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warm_up(_: object, folder: str) -> None:
+        warmed.append(folder)
+        if folder.endswith("/1"):
+            raise OSError("Python worker failed to connect back")
+
+    monkeypatch.setattr(warmup, "warm_up", warm_up)
+    warmup._session(tmp_path / "classes.jsa", tmp_path)
+    folders = (str(tmp_path), "s3://warm-up/lake")
+    assert warmed == [*(f"{folder}/{number}" for folder in folders for number in (1, 2)), "stopped"]

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _WRITE_SECONDS = 3600
 """Most seconds in which Java writes the archive: half a minute on a quiet machine, any time on a busy one."""
 
+_TRIES = 3
+"""Most warm-ups in a folder: Spark gives a Python worker ten seconds to start, which the lowest priority may exceed on a busy machine."""
+
 
 class _Count(StatefulProcessor):
     """A processor with a value, a list and a map, as operators use them.
@@ -125,13 +128,25 @@ def _session(target: Path, folder: Path) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(warm_store.running()) if of_buckets() else {}
         spark = spark_session(app="floodmark warm-up", archive_to=target, extra=store)
-        warm_up(spark, str(folder))
+        _try(spark, str(folder))
         if store:
             try:
-                warm_up(spark, f"s3://{warm_store.BUCKET}/lake")
+                _try(spark, f"s3://{warm_store.BUCKET}/lake")
             except Exception:  # noqa: BLE001 - into the log: an archive without the classes of buckets is better than none
                 traceback.print_exc()
         stop_session(spark, seconds=_WRITE_SECONDS)
+
+
+def _try(spark: SparkSession, folder: str) -> None:
+    """Warm up in a folder, and where that fails in another one below it."""
+    for number in range(1, _TRIES):
+        try:
+            warm_up(spark, f"{folder}/{number}")
+        except Exception:  # noqa: BLE001 - into the log; the last one is raised
+            traceback.print_exc()
+        else:
+            return
+    warm_up(spark, f"{folder}/{_TRIES}")
 
 
 if __name__ == "__main__":

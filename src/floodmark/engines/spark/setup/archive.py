@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ LOG = "classes.log"
 _KEEP = 8
 _WORK = "building-"
 _FAILED = ".failed"
+_AGAIN_SECONDS = 3600
 
 
 def path(folder: Path, jars: Sequence[Path]) -> Path:
@@ -78,9 +80,9 @@ def options_to_write(archive: Path) -> tuple[str, ...]:
 def start_build(archive: Path) -> None:
     """Start a process that builds the archive, and return at once.
 
-    Nothing is started if the archive exists, is being built, an earlier build has failed, or this user may not write where the archive would be.
+    Nothing is started if the archive exists, is being built, a build has failed within the last hour, or this user may not write where the archive would be.
     """
-    if archive.is_file() or archive.with_suffix(_FAILED).is_file():
+    if archive.is_file() or _has_failed(archive.with_suffix(_FAILED)):
         return
     try:
         with building(archive.parent):
@@ -97,6 +99,13 @@ def start_build(archive: Path) -> None:
             stderr=log,
             start_new_session=True,  # so that neither Ctrl-C nor the end of this process ends the build
         )
+
+
+def _has_failed(note: Path) -> bool:
+    """Whether there is a note that a build has failed, which is not older than ``_AGAIN_SECONDS``: it may have been for a busy machine or a full disk."""
+    with suppress(FileNotFoundError):
+        return time.time() - note.stat().st_mtime < _AGAIN_SECONDS
+    return False
 
 
 def build(archive: Path, warm_up: Callable[[Path, Path], None]) -> bool:
@@ -130,7 +139,9 @@ def _build(archive: Path, warm_up: Callable[[Path, Path], None]) -> None:
             warm_up(fresh, Path(work))
             fresh.replace(archive)
         except Exception:
-            archive.with_suffix(_FAILED).write_text(f"See {folder / LOG}; to try again, remove this file.\n")
+            archive.with_suffix(_FAILED).write_text(
+                f"See {folder / LOG}. A session that starts an hour later tries again; for one that starts sooner, remove this file.\n"
+            )
             raise
     _remove_old(folder)
 
