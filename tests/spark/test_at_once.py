@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -47,6 +47,18 @@ def everything(rows: fm.Stream[Everything]) -> fm.Stream:
 def divided(readings: fm.Stream[Reading]) -> fm.Stream:
     """A quotient; rows for which it fails are set aside."""
     return readings.select("at", "sensor", share="100 / CAST(celsius AS int)", on_error="quarantine")
+
+
+@fm.operator
+def joined(readings: fm.Stream[Reading]) -> fm.Stream:
+    """Rows that come together again: the micro-batch is read once per branch."""
+    return readings.filter("celsius < 10").union(readings.filter("celsius >= 10"))
+
+
+@fm.operator
+def halted(readings: fm.Stream[Reading]) -> fm.Stream:
+    """A quotient; the stream stops at a row for which the quotient fails."""
+    return readings.select("at", "sensor", share="100 / CAST(celsius AS int)")
 
 
 def values(number: int) -> dict[str, Any]:
@@ -112,6 +124,7 @@ def one_after_the_other() -> Iterator[None]:
         pytest.param(everything, values, id="every type"),
         pytest.param(expecting(warm, *COUNTED), readings, id="expectations"),
         pytest.param(divided, readings, id="quotients"),
+        pytest.param(joined, readings, id="union"),
         pytest.param(expecting(warm, between("warn", "fahrenheit")), readings, id="warned", marks=pytest.mark.soak),
     ],
 )
@@ -144,3 +157,24 @@ def test_a_stream_that_stops_at_an_expectation_commits_nothing_and_names_rows(sp
     assert "2 of 3 rows, for example 99.0" in stopped.value.got
     written = DeltaTable(lake.output("warm")).to_pyarrow_table().filter(pc.field("_kind") == ROW).to_pylist()
     assert sorted(one["celsius"] for one in written) == [1.0, 3.0]
+
+
+def test_a_stream_that_stops_at_an_expression_names_the_row_and_commits_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    errors = []
+    for lake, patch in (
+        (Lake(str(tmp_path / "at_once")), nullcontext()),
+        (Lake(str(tmp_path / "apart")), one_after_the_other()),
+    ):
+        log = Log(halted.inputs[0].schema)
+        for numbers in ((0,), (4,), (0, 6, 4)):
+            entries = len(log.entries)
+            log.rows([readings(number) for number in numbers], "at", 60_000)
+            land(lake, halted, log, entries)
+        with patch, pytest.raises(ExecutionError, match="EXECUTION-050") as stopped:
+            run_unbounded(spark, halted, lake, until_caught_up=True, files_per_batch=1)
+        errors.append(str(stopped.value))
+        written = DeltaTable(lake.output("halted")).to_pyarrow_table().filter(pc.field("_kind") == ROW)
+        assert len(written) == 2
+    assert errors[0] == errors[1]

@@ -328,7 +328,10 @@ def test_a_glance_at_a_folder_finds_new_files_at_once_and_changes_of_others_in_t
     (inbox / "new.csv").write_text("n\n")
     (inbox / "8.csv").unlink()
     (inbox / "folder.csv").mkdir()
+    (inbox / "8.csv.done").touch()
+    looked.clear()
     assert [unit.name for unit in reader.pending(world.units).units] == ["new.csv"]
+    assert sorted(looked) == ["folder.csv", "new.csv"]
     assert [unit.name for unit in pickle.loads(pickle.dumps(reader)).pending(world.units).units] == ["7.csv", "new.csv"]
     monkeypatch.setattr(files, "_WHOLE_SECONDS", 0.0)
     assert [unit.name for unit in reader.pending(world.units).units] == ["7.csv", "new.csv"]

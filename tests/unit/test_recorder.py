@@ -56,8 +56,9 @@ def test_what_recording_fails_with_ends_the_stream() -> None:
 
     with pytest.raises(ValueError, match="no"):
         stream(None)
-    with pytest.raises(KeyError, match="of the stream"):
+    with pytest.raises(KeyError, match="of the stream") as raised:
         stream(KeyError("of the stream"))
+    assert raised.value.__notes__ == ["Recording its commits has failed too: ValueError: no"]
 
 
 def test_commits_of_one_call_are_counted_once_each_and_those_between_are_caught_up_with(tmp_path: Path) -> None:

@@ -197,4 +197,6 @@ def test_lists_of_experiments_are_asked_for_when_they_should_change_and_once_an_
         assert len(look(30 + 3600)) == 1, "by hand"
         made.clear()
         assert len(look(3700)) == 3
+        instance.add_dynamic_partitions(str(experiments.EXPERIMENTS.name), ["by hand"])
+        assert len(look(0)) == 1, "the clock was set back"
         assert instance.get_dynamic_partitions(str(experiments.EXPERIMENTS.name)) == []

@@ -223,7 +223,7 @@ class FileReader(Reader):
                 yield Unit(name=name, size=size, modified=modified)
 
     def _listed_but(self, known: Collection[str]) -> Iterator[tuple[str, int, int]]:
-        """``listed`` of a folder on a file system, without the files of some names."""
+        """``listed`` of a folder on a file system, without the files of some names, and without those that the source does not land."""
         self.check_there()
         folder = file_system(self.folder)[1]
         try:
@@ -232,7 +232,9 @@ class FileReader(Reader):
             self.check_there()
             names = os.listdir(folder)  # noqa: PTH208 - as above
         for name in names:
-            file = None if name in known else self.look(name)
+            if name in known or not self._takes(name):
+                continue
+            file = self.look(name)
             if file is not None:
                 yield name, file.size, file.modified
 

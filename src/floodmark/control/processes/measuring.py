@@ -115,11 +115,13 @@ class Recorder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Wait until all commits are recorded. Raises what recording one has failed with, unless the stream has failed too."""
+        """Wait until all commits are recorded. Raises what recording one has failed with; a stream that has failed itself has this as a note of its error."""
         self._waiting.put(None)
         self._thread.join()
         if error is None:
             self._check()
+        elif self._failure is not None and self._failure is not error:
+            error.add_note(f"Recording its commits has failed too: {type(self._failure).__name__}: {self._failure}")
 
     def put(self, commit: Committed) -> None:
         """Record a commit soon. Raises what recording an earlier one has failed with."""

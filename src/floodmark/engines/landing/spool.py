@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,12 @@ class SpooledBlobs:
     file: SpooledTemporaryFile[bytes]
     reports: list[Report]
     writers: dict[str, Writer] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all blobs. Not while they are iterated over."""
+        self.file.seek(0, os.SEEK_END)
+        return self.file.tell()
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces of all blobs, in order. Only one reader at a time may iterate."""

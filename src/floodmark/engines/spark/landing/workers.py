@@ -37,6 +37,8 @@ _AT_HAND_BYTES = 4 << 20
 """Most bytes of the units of a commit that this process reads itself if Spark's workers are on its machine: jobs of Spark would take ten times as long."""
 _AT_HAND_ROWS = 10_000
 """The same of units of which the number of rows is known, and not their size, such as messages."""
+_READ_BYTES = 64 << 20
+"""Most bytes of rows that this process gives Spark for expectations, as all of them are in the memory of both; workers read units with more."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,8 @@ class SparkWorkers:
     _writers: dict[str, Writer] = field(default_factory=dict)
     _in_place: bool = field(default=False, init=False)
     """Whether workers are on this machine, and this process writes the lake without Spark."""
+    _row_bytes: float = field(default=0.0, init=False)
+    """Bytes per row of the units without a known size that this process has read last."""
 
     def check(self, source: Source, lake: Lake) -> None:
         """As ``port.Workers``. Spark lands every source; modules that workers cannot import are shipped with the contract."""
@@ -65,7 +69,9 @@ class SparkWorkers:
     def parsed(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SparkBlobs | SpooledBlobs:
         """As ``port.Workers``."""
         if self._are_at_hand(units, source):
-            return self._read_here(reader, units, source, now)
+            blobs = self._read_here(reader, units, source, now)
+            if blobs is not None:
+                return blobs
 
         def parsed(refused: Refused) -> DataFrame:
             return _parsed(self.spark, reader, units, Rules(source, now, refused))
@@ -75,24 +81,31 @@ class SparkWorkers:
         return SparkBlobs(rows, judging.counted(reports, counts), self._appenders)
 
     def _are_at_hand(self, units: Sequence[Unit], source: Source) -> bool:
+        rows = _rows_without_size(units)
         return (
             self._in_place
             and not isinstance(source.watermark, Punctuated)
             and all(unit.size or unit.rows for unit in units)  # of others nothing is known
             and sum(unit.size for unit in units) <= _AT_HAND_BYTES
-            and sum(unit.rows for unit in units if not unit.size) <= _AT_HAND_ROWS
+            and rows <= _AT_HAND_ROWS
+            and rows * self._row_bytes <= _READ_BYTES
         )
 
-    def _read_here(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SpooledBlobs:
-        """The blobs of few rows, read by this process as a worker would; Spark computes the expectations."""
+    def _read_here(self, reader: Reader, units: Sequence[Unit], source: Source, now: int) -> SpooledBlobs | None:
+        """The blobs of few rows, read by this process as a worker would; Spark computes the expectations. None if the rows are too long for that."""
 
         def parse(refused: Refused) -> SpooledBlobs:
             read = spooled(blobs_in_turn(reader, units, Rules(source, now, refused)))
             return replace(read, writers=self._writers)
 
         read = parse({})
+        if rows := _rows_without_size(units):
+            self._row_bytes = read.size / rows
         if not judging.criteria_of(source):
             return read
+        if read.size > _READ_BYTES:
+            read.release()
+            return None
         blobs = ((unit, 0, kind, data) for unit, kind, data in read.pieces() if kind == ROWS)
         refused, counts = expecting.expected_of_few(punctuation.exploded_here(self.spark, blobs, source), source)
         if refused:
@@ -124,6 +137,11 @@ class SparkWorkers:
     def boundary(self, where: str, again: str) -> AbstractContextManager[None]:
         """As ``port.Workers``."""
         return tables.spark_boundary(where, again)
+
+
+def _rows_without_size(units: Sequence[Unit]) -> int:
+    """Rows of the units whose size is not known."""
+    return sum(unit.rows for unit in units if not unit.size)
 
 
 def _parsed(spark: SparkSession, reader: Reader, units: Sequence[Unit], rules: Rules) -> DataFrame:

@@ -24,6 +24,7 @@ from floodmark.lake.folder.paths import is_reached
 from floodmark.lake.table.files import Written
 from floodmark.lake.writing import synced
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.steps import Read, walk
 from floodmark.spec.values.schema import FAILED, ROW
 
 _MOST_BYTES = 16 << 20
@@ -48,6 +49,8 @@ class Rows:
 def allows(operator: Operator, path: str) -> bool:
     """Whether the rows of an operator may be written in one job: those of one output, and of a quarantine if its last step alone sets rows aside.
 
+    Not those of a union, whose branches each read the micro-batch: Spark's counters of rows read then have each row once per branch.
+
     Args:
         operator: of the stream.
         path: of the table of its first output.
@@ -57,6 +60,8 @@ def allows(operator: Operator, path: str) -> bool:
     return (
         not operator.stages
         and main.side is None
+        and result is not None
+        and sum(isinstance(step, Read) for step in walk(result)) == 1
         and main.partitions is None
         and all(output.side == "quarantine" for output in sides)
         and all(step is result for step in failing(operator))

@@ -79,7 +79,8 @@ class Sink:
         timeline: of the micro-batches.
         stages: of the stateful steps; none without one.
         inputs: (stateless micro-batch) -> input name -> rows.
-        read: () -> rows that the micro-batch at work has read, known once it is evaluated; called only with stages.
+        read: () -> rows that the micro-batch at work has read, known once the micro-batch is evaluated; called with stages, and for a micro-batch that is
+            written at once.
         arrived: (session, number) -> input name -> rows that no micro-batch before that number has read; called only with stages.
         run: id of the process, which tells the commits of two processes apart.
         stop: when set, the next micro-batch is not begun.
