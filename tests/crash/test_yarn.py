@@ -11,6 +11,8 @@ import yarn_cluster
 from cluster_site import Site
 from s3_server import environment
 
+from floodmark.engines.spark.setup.home import cache_folder, home
+
 if TYPE_CHECKING:
     from s3_server import Proxy, Server
 
@@ -41,7 +43,10 @@ def test_a_workspace_runs_in_containers_that_see_nothing_of_the_driver(
         "yarn",
         lakes=s3.bucket() if in_bucket else None,
         settings=cluster.settings,
-        variables={"HADOOP_CONF_DIR": str(cluster.configuration)},
+        variables={
+            "HADOOP_CONF_DIR": str(cluster.configuration),
+            "SPARK_HOME": str(home(cache_folder())),  # as a session of this machine leaves it to what it starts
+        },
     )
     done = site.run("spark", "end", "ambush:executor", *runs)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]

@@ -197,9 +197,12 @@ def _prepare_process(cores: str, python: str | None) -> None:
         time.tzset()
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the logger prints the text of the exception
     os.environ["JAVA_HOME"] = str(find_java().home)
-    if not is_cluster(cores) or "SPARK_HOME" not in os.environ:
+    linked = str(
+        home(cache_folder())
+    )  # what an earlier session, of this process or of one that has started it, has named
+    if not is_cluster(cores) or os.environ.get("SPARK_HOME", linked) == linked:
         # one of another version must not be mixed with this pyspark; to containers of YARN Spark sends its zipped Python
-        os.environ["SPARK_HOME"] = str(spark_home() if is_yarn(cores) else home(cache_folder()))
+        os.environ["SPARK_HOME"] = str(spark_home()) if is_yarn(cores) else linked
 
 
 def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_to: Path | None) -> SparkConf:
