@@ -172,9 +172,15 @@ def last_sequence(parts: Sequence[Mapping[str, pa.Table]]) -> int:
     return max((sequence for sequence in highest if sequence is not None), default=NEVER)
 
 
-def emitted(stage: AnyStage, emission: Emission, packed: Mapping[str, int], sides: Sequence[bytes] = ()) -> pa.Table:
-    """One key group's emission as a table of EMITTED, of an operator of one stage; arguments as of ``emitted_rows``."""
-    return pa.Table.from_pylist(emitted_rows(stage, emission, packed, sides), schema=_EMITTED)
+def emitted(
+    stage: AnyStage,
+    emission: Emission,
+    packed: Mapping[str, int],
+    sides: Sequence[bytes] = (),
+    group: int | None = None,
+) -> pa.Table:
+    """One key group's emission as a table of EMITTED, of the first stage of an operator; arguments as of ``emitted_rows``."""
+    return pa.Table.from_pylist(emitted_rows(stage, emission, packed, sides, group=group), schema=_EMITTED)
 
 
 def emitted_rows(
