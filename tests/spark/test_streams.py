@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from engines import embedded
 from events import START, Event, row, source
 from flights import changelog
+from pyspark.sql.streaming import StreamingQuery
 
 from demo.comparison import compare
 from floodmark import (
@@ -163,6 +164,21 @@ def test_a_side_output_without_rows_says_while_its_stream_works_how_far_the_stre
     again = engine.run_unbounded(punctual, lake, until_caught_up=True)
     assert again.micro_batches == 0
     assert progress(lake, late) == again.watermark
+
+
+@pytest.mark.engines("spark")
+def test_a_stream_that_ends_once_it_has_caught_up_writes_no_progress_of_its_own_between_two_micro_batches(
+    engine: Computing, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever somebody looks at it, also between them, when it seems to wait for rows."""
+    monkeypatch.setattr(unbounded, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(StreamingQuery, "status", {"isTriggerActive": False})
+    for last in (10, 20, 30, 40):
+        put(lake, "events", rows(0, last))
+    done = engine.run_unbounded(nothing_at_all, lake, until_caught_up=True, files_per_batch=1)
+    for output in nothing_at_all.outputs:
+        commits = [record for _, record in history.standing_of(lake.output(output.table), MicroBatch)]
+        assert [one.settled for one in commits] == [False] * done.micro_batches + [True]
 
 
 @operator

@@ -284,7 +284,7 @@ def _run(
     if not until_caught_up and not early:
         follow(until_caught_up=False)
     try:
-        _wait(spark, query, sink, followers)
+        _wait(spark, query, sink, followers, waits=not until_caught_up)
         sink.publish_progress(spark)
         if until_caught_up and not early:
             follow(until_caught_up=True)
@@ -316,10 +316,13 @@ def _start(rows: DataFrame, sink: Sink, *, until_caught_up: bool, interval: floa
     return writer.start()
 
 
-def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: list[StreamingQuery]) -> None:
+def _wait(
+    spark: SparkSession, query: StreamingQuery, sink: Sink, followers: list[StreamingQuery], *, waits: bool
+) -> None:
     """Wait until the query ends; stop the query between two micro-batches once ``stop`` is set. Raises the failure of a follower.
 
-    Meanwhile, a query whose clock is due gets a marker that starts a micro-batch, and an idle query's progress is written to its tables.
+    Meanwhile, a query whose clock is due gets a marker that starts a micro-batch, and the progress of an idle query that ``waits`` for more rows is written
+    to its tables. A query that ends once it has caught up is idle only for a moment between two micro-batches.
     """
     published, pause = sink.timeline.checkpoint.last_committed(), 0.0
     try:
@@ -334,7 +337,10 @@ def _wait(spark: SparkSession, query: StreamingQuery, sink: Sink, followers: lis
             elif idle and sink.ticks is not None and sink.ticks.waits_no_longer():
                 markers.wake(spark, sink.operator, sink.timeline)
             elif (
-                idle and last != published and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1)
+                waits
+                and idle
+                and last != published
+                and last == max(checkpoint_of(sink.timeline).batches("offsets"), default=-1)
             ):
                 sink.publish_progress(spark)
                 published = last
