@@ -149,6 +149,7 @@ def week(folder: Path, days: float, every: int) -> dict[str, Any]:
 
     from floodmark import Hourly
     from floodmark.control.state import measures
+    from floodmark.core.host import birth
     from floodmark.observe.measure import Measure
     from floodmark.orchestration import build_definitions
 
@@ -166,7 +167,7 @@ def week(folder: Path, days: float, every: int) -> dict[str, Any]:
                 heard=True,
                 state="running",
                 pid=os.getpid(),
-                born=process.create_time(),
+                born=birth(process),
                 log=str(root / "log"),
             )
             empty, looks, began = megabytes(home, "history"), int(days * DAY_SECONDS) // every, time.perf_counter()

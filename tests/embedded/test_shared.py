@@ -19,6 +19,7 @@ from embedded_process import revised
 from pyspark.errors import AnalysisException
 
 from floodmark.core.errors import ExecutionError, LifecycleError
+from floodmark.core.host import birth
 from floodmark.engines.embedded.sail import child, server
 from floodmark.engines.embedded.sail.session import Sail, ServerLost
 from floodmark.engines.embedded.sail.shared import SharedServer
@@ -162,7 +163,7 @@ def test_who_finds_it_grown_starts_the_next_one_and_the_others_follow(folder: Pa
 
 def test_what_is_named_and_gone_or_damaged_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
-    named = {"pid": os.getpid(), "born": psutil.Process().create_time(), "port": 1, "socket": str(folder / "none")}
+    named = {"pid": os.getpid(), "born": birth(psutil.Process()), "port": 1, "socket": str(folder / "none")}
     for content in (json.dumps(named), "half a f", "{}"):
         (folder / "server.json").write_text(content)
         found = SharedServer(folder, 300, variables=())

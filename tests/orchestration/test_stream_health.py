@@ -24,6 +24,7 @@ from floodmark.control.state import measures
 from floodmark.control.state.records import Driver
 from floodmark.control.state.store import Store
 from floodmark.control.streams.fleet import Fleet
+from floodmark.core.host import birth
 from floodmark.lake.folder.paths import Lake
 from floodmark.observe.measure import Measure
 from floodmark.orchestration import build_definitions
@@ -67,9 +68,7 @@ class Room:
         store, (deployment,) = self.fleet.store, self.fleet.here
         driver = store.begin(deployment, str(self.log.parent))
         process = psutil.Process()
-        store.update(
-            driver.id, heard=True, state="running", pid=os.getpid(), born=process.create_time(), log=str(self.log)
-        )
+        store.update(driver.id, heard=True, state="running", pid=os.getpid(), born=birth(process), log=str(self.log))
         return driver
 
     def tick(self) -> list[Any]:

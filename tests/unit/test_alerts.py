@@ -30,6 +30,7 @@ from floodmark.control.state.store import CONTROL, Store
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core import crash
 from floodmark.core.errors import DefinitionError
+from floodmark.core.host import birth
 
 pytestmark = pytest.mark.clock
 
@@ -91,7 +92,7 @@ class Place:
         """A driver that runs: this process."""
         driver = self.store.begin(self.deployment, str(self.folder))
         process = psutil.Process()
-        self.store.update(driver.id, heard=True, state="running", pid=process.pid, born=process.create_time())
+        self.store.update(driver.id, heard=True, state="running", pid=process.pid, born=birth(process))
         return driver.id
 
     def look(self, alerting: Alerting | None = None) -> None:

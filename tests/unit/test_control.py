@@ -63,6 +63,7 @@ from floodmark.control.state.tables import DRIVERS
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core import host
 from floodmark.core.errors import LifecycleError, SetupError
+from floodmark.core.host import birth
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.rows.connector import DeltaTable as TableOfOthers
 
@@ -413,7 +414,7 @@ def test_a_process_of_another_container_with_this_host_name_is_not_taken_for_one
     deploy(store)
     monkeypatch.setattr(host, "_further", lambda: ("a-machine", "4026532281"))
     there = store.begin(store.deployment(HERE), "/log")
-    store.update(there.id, pid=os.getpid(), born=psutil.Process().create_time())
+    store.update(there.id, pid=os.getpid(), born=birth(psutil.Process()))
     assert presence.is_here(store.driver(there.id))
     monkeypatch.setattr(host, "_further", lambda: ("a-machine", "4026532999"))
     assert not presence.is_here(store.driver(there.id))

@@ -24,6 +24,7 @@ from floodmark import (
 from floodmark.control.health.judgement import LAG_SECONDS, SILENT_SECONDS, START_SECONDS, Health, Observed
 from floodmark.control.state.records import Deployment, Driver
 from floodmark.core.errors import DefinitionError
+from floodmark.core.host import birth
 from floodmark.core.time import END, NEVER
 from floodmark.observe.standing import Standing
 
@@ -46,7 +47,7 @@ RUNS = Driver(
     epoch=9,
     state="running",
     pid=os.getpid(),
-    born=psutil.Process().create_time(),
+    born=birth(psutil.Process()),
     log="",
     started_at=NOW - 4000,
     heartbeat_at=NOW - 1,

@@ -21,6 +21,7 @@ from floodmark.cli.shell import session
 from floodmark.cli.shell.console import Console
 from floodmark.cli.verbs import up
 from floodmark.core.errors import SetupError
+from floodmark.core.host import birth
 
 FAMILY = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(1, flush=True); time.sleep(60)"
 
@@ -73,9 +74,9 @@ def test_an_up_that_is_at_work_is_named_with_the_command_that_stops_it(leader: i
 
 
 def test_processes_older_than_the_record_are_others(leader: int):
-    born = psutil.Process(leader).create_time()
-    assert session.members(leader, since=born)
-    assert session.members(leader, since=born + 100) == []
+    for born in (birth(psutil.Process(leader)), psutil.Process(leader).create_time()):
+        assert session.members(leader, born)
+        assert session.members(leader, born + 100) == []
 
 
 def test_a_port_that_is_taken_is_refused_with_the_process_that_listens():

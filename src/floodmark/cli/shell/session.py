@@ -36,7 +36,9 @@ def record(home: Path, leader: int, url: str) -> None:
     """
     import psutil
 
-    born = {"up": psutil.Process().create_time(), "leader": psutil.Process(leader).create_time()}
+    from floodmark.core.host import birth
+
+    born = {"up": birth(psutil.Process()), "leader": birth(psutil.Process(leader))}
     about = {"host": socket.gethostname(), "up": os.getpid(), "leader": leader, "born": born, "url": url}
     (home / _FILE).write_text(json.dumps(about), "utf-8")
 
@@ -62,47 +64,47 @@ def end_killed(home: Path, console: Console) -> bool:
         fix = f"Open {about['url']}; or stop that one: kill -INT {about['up']}. A second one beside it needs its own --state and --port."
         where, got = f"floodmark up with the state {home}", f"process {about['up']}, which serves {about['url']}"
         raise SetupError(where, "no other one at work", got, fix, code="SETUP-060")
-    orphans = members(about["leader"], since=about["born"]["leader"])
+    orphans = members(about["leader"], about["born"]["leader"])
     if orphans:
         numbers = ", ".join(str(one.pid) for one in orphans)
         console.note(
             f"process {about['up']}, an earlier `floodmark up`, was killed; stopping its Dagster: processes {numbers}"
         )
-        end(about["leader"], since=about["born"]["leader"])
+        end(about["leader"], about["born"]["leader"])
     forget(home)
     return True
 
 
-def members(leader: int, since: float = 0.0) -> list[psutil.Process]:
+def members(leader: int, born: float = 0.0) -> list[psutil.Process]:
     """The processes of a session, without zombies.
 
     Args:
         leader: number of the session's first process, which may have ended.
-        since: start time of that process, s since 1970. Older processes belong to another session of the same number.
+        born: time of birth of that process (``core.host.birth``). Older processes belong to another session of the same number.
     """
     import psutil
 
-    from floodmark.core.host import BORN_SECONDS
+    from floodmark.core.host import BORN_SECONDS, since
 
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            mine = os.getsid(process.pid) == leader and process.create_time() >= since - BORN_SECONDS
+            mine = os.getsid(process.pid) == leader and since(process, born) > -BORN_SECONDS
             if mine and process.status() != psutil.STATUS_ZOMBIE:
                 processes.append(process)
     return processes
 
 
-def end(leader: int, since: float = 0.0) -> None:
+def end(leader: int, born: float = 0.0) -> None:
     """End all processes of a session: SIGTERM, then SIGKILL, each with 10 s to end. A zombie counts as ended, as its parent may never reap it."""
     import psutil
 
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in members(leader, since):
+        for process in members(leader, born):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         deadline = time.monotonic() + _GRACE_SECONDS
-        while members(leader, since) and time.monotonic() < deadline:
+        while members(leader, born) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
 

@@ -23,6 +23,7 @@ from floodmark.control.processes.running import BEAT_SECONDS, Running, beat, log
 from floodmark.control.state.records import Deployment, Driver
 from floodmark.control.state.store import Store
 from floodmark.core.errors import FloodmarkError
+from floodmark.core.host import birth
 from floodmark.spec.workspace import Workspace
 
 _HEAP = ("spark.driver.memory", "2g")
@@ -68,7 +69,7 @@ class Host:
         """Run streams until the last one has ended. Returns the exit code of the process."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
-        born = psutil.Process().create_time()
+        born = birth(psutil.Process())
         self._reach(lambda: self.store.update(self.first.id, pid=os.getpid(), born=born))
         self._begin(self.first)
         beaten, used, reached = 0.0, time.monotonic(), time.monotonic()

@@ -28,7 +28,7 @@ from floodmark.control.state.records import COMMITS, GONE, Deployment, Driver, S
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.background import begin
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.core.host import BORN_SECONDS, host
+from floodmark.core.host import BORN_SECONDS, birth, host, is_born, since
 from floodmark.engines.embedded.sail.shared import FOLDER
 from floodmark.lake.table.entries import version_of
 from floodmark.spec.assets.restart import Restart
@@ -207,7 +207,7 @@ class Supervisor:
         for pid, born in {*alive, *((pid, None) for pid in self._children)}:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
-                if born is None or abs(process.create_time() - born) < BORN_SECONDS:
+                if is_born(process, born):
                     drivers.append(process)
         for process in drivers:
             _terminate(process.pid)
@@ -383,7 +383,7 @@ class Supervisor:
             return
         self._children[child.pid] = child
         with suppress(psutil.NoSuchProcess):
-            self.store.update(driver.id, pid=child.pid, born=psutil.Process(child.pid).create_time())
+            self.store.update(driver.id, pid=child.pid, born=birth(psutil.Process(child.pid)))
         self.say(f"{self._name(deployment)}: started {deployment.version} as process {child.pid}, log {driver.log}")
 
     def _command(self, driver: Driver) -> Sequence[str]:
@@ -405,7 +405,7 @@ class Supervisor:
         if driver.pid is None:
             orphan = self._orphan(driver)
             if orphan is not None:  # a supervisor died between starting the process and recording it
-                self.store.update(driver.id, pid=orphan.pid, born=orphan.create_time())
+                self.store.update(driver.id, pid=orphan.pid, born=birth(orphan))
                 return False
             self.store.end(driver.id, "crashed", "its supervisor died before it was started")
             return True
@@ -606,10 +606,10 @@ def _kill_remains(driver: Driver) -> None:
     """Kill processes that an ended driver left behind, such as its JVM, but no later process group with a reused id."""
     if driver.pid is None or (driver.shares is not None and lives(driver)):
         return
-    since = min(driver.started_at, driver.born or driver.started_at)  # others of its process may have started before
+    born = driver.started_at if driver.born is None else driver.born  # others of its process may have started before
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            mine = since - BORN_SECONDS < process.create_time() <= (driver.ended_at or 0)
+            mine = since(process, born) > -BORN_SECONDS and process.create_time() <= (driver.ended_at or 0)
             if mine and os.getpgid(process.pid) == driver.pid:
                 process.kill()
 

@@ -141,7 +141,7 @@ class Driver:
         epoch: number of earlier drivers of the operator.
         state: state of the driver.
         pid: process id; None before the process is started.
-        born: creation time of the process, s since 1970; distinguishes it from a later process with the same id.
+        born: when the process was made (``core.host.birth``); distinguishes it from a later process with the same id.
         log: path of the file with its output.
         started_at: start time, s since 1970.
         heartbeat_at: time of its last heartbeat by the store's clock, s since 1970.

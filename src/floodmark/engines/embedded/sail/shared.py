@@ -20,7 +20,7 @@ import psutil
 from filelock import FileLock
 
 from floodmark.core.errors import ExecutionError
-from floodmark.core.host import living
+from floodmark.core.host import birth, living
 from floodmark.engines.embedded.sail import server
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.bucket import store_variables
@@ -38,7 +38,7 @@ class Named:
 
     Args:
         pid: id of its process.
-        born: time at which the process was made, s since 1970.
+        born: when the process was made (``core.host.birth``).
         port: on loopback.
         socket: path of the socket; the server runs as long as a process holds a connection to it.
     """
@@ -202,7 +202,7 @@ def _started(log_file: Path, memory: int) -> Named:
         line = process.stdout.readline()
     try:
         answer = json.loads(line)
-        born = psutil.Process(process.pid).create_time()
+        born = birth(psutil.Process(process.pid))
         return Named(pid=process.pid, born=born, port=answer["port"], socket=answer["socket"])
     except (ValueError, psutil.Error):
         process.kill()
