@@ -24,6 +24,7 @@ from floodmark.core.errors import SetupError
 from floodmark.engines.embedded.sail import child
 from floodmark.engines.embedded.sail import server as of_server
 from floodmark.engines.embedded.sail import session as of_session
+from floodmark.engines.embedded.sail.prepared import Query
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost, on_sail, shared
 from floodmark.engines.embedded.sail.shared import SharedServer
 from floodmark.engines.frames.messages import text_of
@@ -164,6 +165,32 @@ def test_a_server_is_replaced_after_its_uses_and_never_under_a_user():
         assert found[0] == [7]
         _ended(found[1])
         assert sail.started >= 2
+    finally:
+        sail.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["prepared", "that fails while it is prepared"])
+def test_a_query_is_prepared_for_the_next_server_before_that_is_used(fails: bool):
+    makers, rows = list[str](), pa.table({"x": [1, 2, 3]})
+
+    def framing(frames):
+        makers.append(threading.current_thread().name)
+        if fails and len(makers) == 2:
+            raise PySparkException("not now")
+        return frames["rows"].selectExpr("sum(x) AS x")
+
+    query, sail, own = Query(framing), Sail(400, most_uses=4), threading.current_thread().name
+    try:
+        number = 1
+        while number == 1:
+            with sail.lent() as connection:
+                assert query.rows(connection, {"rows": rows})["x"].to_pylist() == [6]
+                number = connection.number
+        assert makers == [own, "sail-ahead"] + [own] * fails
+        del query  # what nobody asks any more is not prepared
+        while number == 2:
+            number = _one(sail)[0]
+        assert len(makers) == 2 + fails
     finally:
         sail.close()
 

@@ -21,12 +21,10 @@ from floodmark.spec.expressions import expression
 from floodmark.spec.expressions.tree import Literal
 
 if TYPE_CHECKING:
-    from floodmark.engines.embedded.sail.prepared import Prepared
+    from floodmark.engines.embedded.sail.prepared import Query
     from floodmark.engines.embedded.sail.session import Connection
 
 _PLACE, _NONE = "_place", "_none"
-_MESSAGE_BYTES = 32_000_000
-"""Most bytes of rows that are sent to Sail in one message."""
 _WIDER = {"int": {"tinyint", "smallint"}, "bigint": {"tinyint", "smallint", "int"}, "double": {"float", "int"}}
 """Type -> types whose values Arrow makes values of this type without a check."""
 _WRITTEN = {"boolean", "tinyint", "smallint", "int", "bigint", "string"}
@@ -122,7 +120,7 @@ class _Query:
 
     attempts: tuple[Attempt, ...]
     condition: str = "true"
-    _prepared: Prepared | None = None
+    _query: Query | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, rows: pa.Table) -> pa.Table:
@@ -130,16 +128,13 @@ class _Query:
         from grpc import RpcError  # noqa: PLC0415 - only where Sail is needed
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
 
+        from floodmark.engines.embedded.sail.prepared import pieces  # noqa: PLC0415 - the same
         from floodmark.engines.embedded.sail.session import on_sail, shared  # noqa: PLC0415 - the same
 
         table = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))
-        size = max(1, rows.num_rows * _MESSAGE_BYTES // max(table.nbytes, _MESSAGE_BYTES))
         try:
             with self._lock:
-                parts = [
-                    on_sail(shared(), partial(self._asked, table.slice(start, size)))
-                    for start in range(0, rows.num_rows, size)
-                ]
+                parts = [on_sail(shared(), partial(self._asked, piece)) for piece in pieces(table)]
         except (PySparkException, RpcError) as error:
             raise _failed(self.attempts, printable(str(error).strip().splitlines()[0])) from error
         computed = pa.concat_tables(parts).sort_by(_PLACE)
@@ -148,14 +143,12 @@ class _Query:
         return pa.table(columns, [str(place) for place in range(len(columns))])
 
     def _asked(self, table: pa.Table, connection: Connection) -> pa.Table:
-        from floodmark.engines.embedded.sail.prepared import Prepared  # noqa: PLC0415 - only where Sail is needed
+        from floodmark.engines.embedded.sail.prepared import Query  # noqa: PLC0415 - only where Sail is needed
 
-        if self._prepared is None or self._prepared.session is not connection.spark:
+        if self._query is None:
             columns = [f"{_sql(attempt)} AS v{place}" for place, attempt in enumerate(self.attempts)]
-            self._prepared = Prepared.of(
-                connection, {"": table}, lambda frames: frames[""].filter(self.condition).selectExpr(*columns, _PLACE)
-            )
-        return self._prepared.rows({"": table})
+            self._query = Query(lambda frames: frames[""].filter(self.condition).selectExpr(*columns, _PLACE))
+        return self._query.rows(connection, {"": table})
 
 
 def _failed(attempts: Sequence[Attempt], message: str) -> CapabilityError | ExecutionError:

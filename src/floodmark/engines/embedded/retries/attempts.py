@@ -24,7 +24,7 @@ from floodmark.core.scratch import Scratch
 from floodmark.engines.embedded.retries.halving import failing
 from floodmark.engines.embedded.retries.reasons import reason, refusal
 from floodmark.engines.embedded.retries.suspect import Suspect, suspect
-from floodmark.engines.embedded.sail.prepared import Framing, Prepared
+from floodmark.engines.embedded.sail.prepared import Framing, Query, pieces
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.frames.compile import compiled
 from floodmark.engines.frames.expressions import Rendering, value
@@ -36,8 +36,6 @@ from floodmark.spec.graph import steps
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import FAILED, FAILURE, RETRACTION, ROW
 
-_PIECE_BYTES = 16_000_000
-"""Most bytes of rows that are tried together."""
 _FEW = 64
 """Most rows that are tried in halves without a query for the suspect."""
 _PLACE = "_place"
@@ -171,7 +169,7 @@ class _Trial:
     operator: str
     rendering: Rendering
     sail: Sail
-    _prepared: dict[tuple[str, int | None], Prepared] = field(init=False, default_factory=dict)
+    _queries: dict[tuple[str, int | None], Query] = field(init=False, default_factory=dict)
 
     def marked(self, table: pa.Table) -> pa.Table:
         """Rows of the step's parent, in which rows are marked for which an attempt fails; retractions among those are left out."""
@@ -250,11 +248,8 @@ class _Trial:
     def _shown(self, number: int, candidate: Suspect, rows: pa.Table) -> dict[int, str]:
         """Index -> the text in the message, of rows for which the suspect fails."""
         shown: dict[int, str] = {}
-        size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
-        for start in range(0, rows.num_rows, size):
-            piece = rows.slice(start, size)
-            indices = pa.array(np.arange(start, start + piece.num_rows), pa.int64())
-            texts = on_sail(self.sail, partial(self._shown_on, number, candidate, piece.append_column(_PLACE, indices)))
+        for piece in pieces(rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows), pa.int64()))):
+            texts = on_sail(self.sail, partial(self._shown_on, number, candidate, piece))
             shown.update(zip(texts[_PLACE].to_pylist(), texts["shown"].to_pylist(), strict=True))
         return dict(sorted(shown.items()))
 
@@ -283,10 +278,9 @@ class _Trial:
 
     def _error(self, number: int | None, rows: pa.Table) -> PySparkException | None:
         """The error of computing an attempt, or all attempts, for rows; None if there is none."""
-        size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
         try:
-            for start in range(0, max(1, rows.num_rows), size):
-                on_sail(self.sail, partial(self._tried, number, rows.slice(start, size)))
+            for piece in pieces(rows):
+                on_sail(self.sail, partial(self._tried, number, piece))
         except PySparkException as error:
             return error
         return None
@@ -306,10 +300,7 @@ class _Trial:
         self, key: tuple[str, int | None], tables: Mapping[str, pa.Table], framing: Framing, connection: Connection
     ) -> pa.Table:
         """The rows of a frame; the frame is made once for each server."""
-        prepared = self._prepared.get(key)
-        if prepared is None or prepared.session is not connection.spark:
-            prepared = self._prepared[key] = Prepared.of(connection, tables, framing)
-        return prepared.rows(tables)
+        return self._queries.setdefault(key, Query(framing)).rows(connection, tables)
 
 
 def _alike(rows: pa.Table) -> list[list[int]]:

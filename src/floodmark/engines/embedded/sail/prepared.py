@@ -6,7 +6,7 @@ frame only requests the rows. The plan is built from its parts at each request, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from floodmark.engines.embedded.sail.session import Connection
+
+_PIECE_BYTES = 16_000_000
+"""Most bytes of rows that are sent to Sail in one message, about."""
+
+
+def pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows in pieces that a message holds, at least one."""
+    size = max(1, rows.num_rows * _PIECE_BYTES // max(rows.nbytes, _PIECE_BYTES))
+    for start in range(0, max(1, rows.num_rows), size):
+        yield rows.slice(start, size)
 
 
 def frame_of(connection: Connection, table: pa.Table) -> DataFrame:
@@ -41,6 +51,39 @@ def _frame(leaf: Any, connection: Connection) -> Any:
 
 Framing = Callable[[Mapping[str, DataFrame]], DataFrame]
 """(input name -> frame of its rows) -> the frame computed from them."""
+
+
+class Query:
+    """A frame that is prepared once for each server that it is asked on; for a server that follows, before its first use.
+
+    Args:
+        framing: makes the frame, always the same one. It may be called in another thread.
+    """
+
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
+        self._empty: dict[str, pa.Table] = {}
+        """Input name -> its columns, without rows."""
+        self._prepared: Prepared | None = None
+        self._ahead: Prepared | None = None
+        """For a server that may follow."""
+
+    def rows(self, connection: Connection, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The rows of the frame over tables, which have the same columns each time. Only one thread at a time may call this."""
+        if self._prepared is None or self._prepared.session is not connection.spark:
+            ahead, self._ahead = self._ahead, None
+            is_ready = ahead is not None and ahead.session is connection.spark
+            self._prepared = ahead if is_ready else Prepared.of(connection, tables, self._framing)
+            self._empty = {name: table.schema.empty_table() for name, table in tables.items()}
+            connection.asks(self)
+        assert self._prepared is not None
+        return self._prepared.rows(tables)
+
+    def rehearse(self, connection: Connection) -> None:
+        """Prepare the frame for a server that is not in use yet, and compute it over no rows, so that its first use takes no longer than others."""
+        ahead = Prepared.of(connection, self._empty, self._framing)
+        ahead.rows(self._empty)
+        self._ahead = ahead
 
 
 @dataclass(slots=True)

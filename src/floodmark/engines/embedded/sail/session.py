@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import WeakSet
 
 from grpc import RpcError
 from pyspark.errors import PySparkException
 
-from floodmark.core.errors import ExecutionError
+from floodmark.core.errors import ExecutionError, FloodmarkError
 from floodmark.engines.embedded.sail.server import Server, check_installed, default_memory
 from floodmark.engines.embedded.sail.shared import FOLDER, SharedServer
 from floodmark.engines.frames.client import importable
@@ -48,6 +49,13 @@ class ServerLost(ExecutionError):  # noqa: N818 - errors of floodmark are named 
         return ServerLost(error.where, error.expected, error.got, error.fix, code=error.code)
 
 
+class Rehearsed(Protocol):
+    """What is asked on one server after the other."""
+
+    def rehearse(self, connection: Connection) -> None:
+        """Do on a server that is not in use yet what takes longer the first time."""
+
+
 @dataclass(slots=True)
 class Connection:
     """A session on one server. Temporary views and other state of the session end with the server.
@@ -64,6 +72,8 @@ class Connection:
     spark: SparkSession = field(init=False)
     uses: int = field(init=False, default=0)
     users: int = field(init=False, default=0)
+    _asked: WeakSet[Rehearsed] = field(init=False, default_factory=WeakSet)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         """Connect.
@@ -103,6 +113,19 @@ class Connection:
             if not self.gone(error):
                 raise
             raise ServerLost.of(self.server.lost(when)) from error
+
+    def asks(self, query: Rehearsed) -> None:
+        """Note what is asked on this server, so that a server which follows is ready for it; what nobody holds is forgotten."""
+        with self._lock:
+            self._asked.add(query)
+
+    def rehearse(self, before: Connection) -> None:
+        """Rehearse what is asked on another server, whose place this one may take. What fails here will say so where it is asked."""
+        with before._lock:
+            asked = list(before._asked)
+        for query in asked:
+            with suppress(PySparkException, RpcError, FloodmarkError):
+                query.rehearse(self)
 
     def outdated(self) -> bool:
         """Whether the store is reached with other variables than those that the server has; credentials in files are read again."""
@@ -289,7 +312,10 @@ class Sail:
 
         def start() -> None:
             try:
-                ahead.set_result(self._connected(number, before))
+                connection = self._connected(number, before)
+                if before is not None:
+                    connection.rehearse(before)
+                ahead.set_result(connection)
             except BaseException as error:  # noqa: BLE001 - ``result()`` raises the error
                 ahead.set_exception(error)
 

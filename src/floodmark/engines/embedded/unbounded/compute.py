@@ -22,7 +22,7 @@ from floodmark.core.time import END, NEVER
 from floodmark.engines.embedded.parity.aggregates import sail_aggregate
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking, behind
-from floodmark.engines.embedded.sail.prepared import Prepared, frame_of
+from floodmark.engines.embedded.sail.prepared import Query, frame_of
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.embedded.state.region import Region
 from floodmark.engines.embedded.unbounded.blame import Blame
@@ -127,7 +127,7 @@ class Compute:
     rendering: Rendering = sail_sql
     stage: AnyStage | None = field(init=False)
     _marking: Marking = field(init=False)
-    _prepared: dict[str, Prepared] = field(init=False, default_factory=dict)
+    _queries: dict[str, Query] = field(init=False, default_factory=dict)
     _clocks: dict[int, int] | None = field(init=False, default=None)
     """Key group -> the clock that it waits for, ms; None until a micro-batch has looked at all of them."""
 
@@ -470,17 +470,9 @@ class Compute:
         if any(table.nbytes > _MESSAGE_BYTES for table in tables.values()):
             return on_sail(self.sail, partial(self._computed, tables, framing))
 
-        def rows(connection: Connection) -> pa.Table:
-            prepared = self._prepared.get(name)
-            if prepared is None or prepared.session is not connection.spark:
-
-                def framed(frames: Mapping[str, DataFrame]) -> DataFrame:
-                    return framing(frames, self._stateful(frames))
-
-                prepared = self._prepared[name] = Prepared.of(connection, tables, framed)
-            return prepared.rows(tables)
-
-        return on_sail(self.sail, rows)
+        if name not in self._queries:
+            self._queries[name] = Query(lambda frames: framing(frames, self._stateful(frames)))
+        return on_sail(self.sail, partial(self._queries[name].rows, tables=tables))
 
     def _computed(self, tables: Mapping[str, pa.Table], framing: Framing, connection: Connection) -> pa.Table:
         with _frames(connection, tables) as frames:
