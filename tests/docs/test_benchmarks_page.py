@@ -46,6 +46,11 @@ def isolated(row: Row) -> list[str]:
     return [f"{row['files']}", row["interval"], f"{row['rate']:,}", *delays, f"{row['cpu per million']}"]
 
 
+def with_expectations(row: Row) -> list[str]:
+    delays = (seconds(row[name]) for name in ("p50", "p99", "p99.9", "greatest"))
+    return [row["engine"], f"{row['rate']:,}", *delays, f"{row['cpu per million']:,}"]
+
+
 def contenders(row: Row) -> list[str]:
     engine, _, mode = row["system"].partition(", ")
     system = f"floodmark {mode.replace('unbounded', 'stream')}, {OWN[engine]}" if mode else row["system"]
@@ -102,12 +107,24 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_has_the_measurements_that_are_stored_and_no_others(name: str) -> None:
     header, cells = TABLES[name]
-    assert table_of(PAGE, header) == {line(cells(row)) for row in stored(name) if "isolated" not in row}
+    apart = ("isolated", "judged")  # have tables of their own
+    assert table_of(PAGE, header) == {line(cells(row)) for row in stored(name) if not any(map(row.get, apart))}
+
+
+def test_how_long_judged_rows_take_is_on_the_page() -> None:
+    header = "| engine | rows a second | p50 | p99 | p99.9 | greatest | CPU s per million rows |"
+    assert table_of(PAGE, header) == {line(with_expectations(row)) for row in stored("load") if row["judged"]}
 
 
 def test_how_near_two_hundred_milliseconds_rows_come_is_on_the_page() -> None:
     header = "| files a second | interval | events a second | p50 | p99 | p99.9 | greatest | CPU s per million events |"
     assert table_of(PAGE, header) == {line(isolated(row)) for row in stored("load") if "isolated" in row}
+
+
+def test_how_near_previews_come_is_on_the_page() -> None:
+    header = "| engine | backfills | rows and files exact | durations judged | within 1.5 by the clock | by processor seconds |"
+    columns = ("engine", "backfills", "exact", "judged", "within the factor by the clock", "by the processor")
+    assert table_of(PAGE, header) == {line(f"{row[name]}" for name in columns) for row in stored("previews")}
 
 
 def test_the_table_beside_raw_spark_is_the_one_that_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
