@@ -1,9 +1,9 @@
-"""What key groups cost that a micro-batch does not touch: micro-batches of 1,000 rows with 64 and with 32,768 key groups.
+"""What many key groups cost: micro-batches of 1,000 rows with 64 and with 32,768 key groups, which lie in 64 bundles.
 
-    python bench/key_groups.py [--engine embedded | spark] [--batches 60] [--keys 10 1000] [OPERATOR...]
+    python bench/key_groups.py [--engine embedded | spark] [--batches 60] [--keys 10 1000] [--groups 64 32768] [OPERATOR...]
 
-Milliseconds per micro-batch: the median that the stream reports, and CPU time of all processes. Rows of 1,000 keys touch up to 1,000 of many
-key groups and all of few, so they say what touched ones cost.
+Milliseconds per micro-batch: the median that the stream reports, and CPU time of all processes. A prime number such as 32,749 has no bundles: rows of
+1,000 keys touch up to 1,000 of so many key groups and all of few, so that ``--groups 64 32749`` says what touched ones cost.
 """
 
 from __future__ import annotations

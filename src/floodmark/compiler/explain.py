@@ -90,7 +90,11 @@ def _line(step: steps.Step) -> str:
             function = getattr(call, "__name__", type(call).__name__)
         case steps.KeyedProcess():
             function = type(step.function.function).__name__
-    state = f"  (state: uid '{step.uid}', {step.groups} key groups)" if isinstance(step, steps.STATEFUL) else ""
+    state = (
+        f"  (state: uid '{step.uid}', {step.key_groups or step.groups} key groups)"
+        if isinstance(step, steps.STATEFUL)
+        else ""
+    )
     return describe(step.canonical(), function) + state
 
 

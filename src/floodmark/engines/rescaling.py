@@ -1,4 +1,4 @@
-"""Another number of key groups for a stopped stream: its state is divided anew in the canonical format of savepoints, onto a new timeline.
+"""Another number of key groups, or of bundles of them, for a stopped stream: its state is divided anew in the canonical format of savepoints, onto a new timeline.
 
 Nothing is computed again. If the process is killed on the way, the stream has either the old number or the new one.
 """
@@ -25,6 +25,7 @@ from floodmark.lake.stream.checkpoint import engine_of
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lifecycle.steps import Fence, MakeCurrent, Regroup, Save, Step, take
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
+from floodmark.spec.graph.bundles import bundles
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.workspace import Engine
 
@@ -38,6 +39,8 @@ Reading = Callable[[Callable[["SparkSession"], pa.Table]], pa.Table]
 def regroup(operator: Operator, lake: Lake, groups: int, reading: Reading, spark: Session) -> Savepoint | None:
     """Divide the state of the stopped stream of an operator among another number of key groups.
 
+    They lie in as many bundles as a stream of now as many tasks begins with.
+
     Args:
         operator: as its stream was started.
         lake: in which the stream runs.
@@ -46,7 +49,7 @@ def regroup(operator: Operator, lake: Lake, groups: int, reading: Reading, spark
         spark: starts Spark; called for a stream of Spark only.
 
     Returns:
-        The savepoint that was made first; None if the stream has that many key groups already.
+        The savepoint that was made first; None if the stream has that many key groups, and bundles of them, already.
 
     Raises:
         CapabilityError: CAPABILITY-006 the stream has no state, CAPABILITY-054 it computes a sample of its key groups.
@@ -66,13 +69,13 @@ def regroup(operator: Operator, lake: Lake, groups: int, reading: Reading, spark
             end_on_embedded(operator, timeline)
         refuse_half_written(timeline, whole=False)
         new, made = timeline.next(), list[Savepoint]()
-        regrouping = _Regrouping(operator.grouped(groups), groups, reading, spark)
+        regrouping = _Regrouping(operator.grouped(_bundles(timeline, groups), groups), groups, reading, spark)
         take(steps, lambda step: regrouping.take(step, timeline, new, made))
     return made[0]
 
 
 def regroup_steps(operator: Operator, lake: Lake, groups: int) -> tuple[Step, ...]:
-    """The steps of ``regroup``; none if the stream has that many key groups already. Raises as ``regroup``."""
+    """The steps of ``regroup``; none if the stream has that many key groups, and bundles of them, already. Raises as ``regroup``."""
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
     name, timeline = operator.name, Timeline.current(lake, operator.name)
@@ -89,29 +92,73 @@ def regroup_steps(operator: Operator, lake: Lake, groups: int) -> tuple[Step, ..
         fix = f"Write key_groups={groups} in the operator, or leave it out; else its next start is refused."
         expected = f"{operator.key_groups} key groups, as the operator declares"
         raise LifecycleError(where, expected, f"--key-groups {groups}", fix, code="LIFECYCLE-230")
-    if number == groups:
+    if (number, timeline.identity.state_groups()) == (groups, _bundles(timeline, groups)):
         return ()
     timeline.identity.check_owner(replace(operator, key_groups=None))
+    return _steps(name, groups, timeline.number, timeline.next().number)
+
+
+def rebundle(operator: Operator, lake: Lake, spark: SparkSession) -> Savepoint | None:
+    """Divide the state of a stopped stream on Spark, which has another number of state partitions now, among bundles of its key groups for these.
+
+    Returns and raises as ``regroup``.
+    """
+    number = Timeline.current(lake, operator.name).identity.key_groups()
+    assert number is not None, "rebundle_steps has looked"
+    return regroup(replace(operator, key_groups=None), lake, number, lambda read: read(spark), lambda: spark)
+
+
+def rebundle_steps(operator: Operator, lake: Lake, partitions: int) -> tuple[Step, ...]:
+    """The steps of ``rebundle`` for a stream that is to have so many state partitions; none if its bundles are as those of a new stream.
+
+    An arm of an experiment keeps its bundles.
+
+    Raises:
+        StateError: STATE-002, STATE-003, the checkpoint is another operator's.
+    """
+    name, timeline = operator.name, Timeline.current(lake, operator.name)
+    number = timeline.identity.key_groups()
+    if number is None or sample.of(lake, name) is not None:
+        return ()
+    if timeline.identity.state_groups() == bundles(number, partitions):
+        return ()
+    timeline.identity.check_owner(replace(operator, key_groups=None))
+    before = timeline.next().number
+    return _steps(name, number, before, before + 1)
+
+
+def _steps(name: str, groups: int, before: int, after: int) -> tuple[Step, ...]:
+    """(operator, number of key groups, number of its timeline, and of the one that follows) -> steps."""
     return (
         Save(operator=name, why=f"before {groups} key groups"),
         Regroup(operator=name, groups=groups),
-        MakeCurrent(operator=name, timeline=timeline.next().number),
-        Fence(operator=name, timeline=timeline.number),
+        MakeCurrent(operator=name, timeline=after),
+        Fence(operator=name, timeline=before),
     )
+
+
+def _bundles(timeline: Timeline, groups: int) -> int:
+    """The number of bundles of so many key groups, by the tasks that share the state of a stream."""
+    from floodmark.engines.spark.state.checkpoint import checkpoint_of  # noqa: PLC0415 - as in ``transfer``
+
+    on_spark = engine_of(timeline.folder(CHECKPOINT)) == "spark"
+    return bundles(groups, checkpoint_of(timeline).partitions(timeline.checkpoint.last_committed()) if on_spark else 1)
 
 
 class _Regrouping:
     """Takes the steps.
 
     Args:
-        operator: with the other number of key groups.
-        groups: the number.
+        operator: with the other number of key groups, and of bundles.
+        groups: the number of key groups.
         reading: as of ``regroup``.
         spark: as of ``regroup``.
     """
 
     def __init__(self, operator: Operator, groups: int, reading: Reading, spark: Session) -> None:
+        assert operator.stateful is not None, "a stream with state"
         self.operator, self.groups, self.reading, self.spark = operator, groups, reading, spark
+        self.parts = operator.stateful.groups
 
     def take(self, step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint]) -> None:
         """Take a step."""
@@ -122,7 +169,7 @@ class _Regrouping:
                 engine = cast("Engine", engine_of(timeline.folder(CHECKPOINT)))
                 scratch = timeline.folder("transfer")
                 convert(new, made[0], (engine, engine), scratch, self.spark, self._unfolding)
-                new.identity.regroup(self.groups)
+                new.identity.regroup(self.parts, self.groups)
             case MakeCurrent() | Fence():
                 succeed(step, timeline, new)
             case _:
@@ -137,14 +184,14 @@ class _Regrouping:
         stages = [stage for link in self.operator.links if (stage := stage_of(link)) is not None]
 
         def groups_of(stage: AnyStage, keys: pa.Table) -> pa.ChunkedArray:
-            return self._groups_of(stage, group_of([f"`{key}`" for key in stage.keys], self.groups), keys)
+            return self._groups_of(stage, group_of([f"`{key}`" for key in stage.keys], self.parts), keys)
 
         def unfolded(folder: str, batch: int, target: str) -> BatchMetadata:
             before, name = target.rsplit("/", 1)
             marks = unfold(folder, batch, f"{before}.before/{name}")
             if name in folders(f"{before}.before"):
                 crash.point("rescale.before_regroup")
-                regrouped(stages, f"{before}.before/{name}", target, self.groups, groups_of)
+                regrouped(stages, f"{before}.before/{name}", target, self.parts, groups_of)
             remove(f"{before}.before")
             return marks
 

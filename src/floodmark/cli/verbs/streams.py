@@ -215,17 +215,22 @@ _Rescaled = tuple[dict[str, int], "Savepoint | None", Iterable[Step]]
 def _repartitioned(
     opened: LoadedWorkspace, console: Console, chosen: Operator, partitions: int, *, dry_run: bool
 ) -> _Rescaled:
+    from floodmark.engines.rescaling import rebundle, rebundle_steps
     from floodmark.engines.spark.state.rescale import rescale as rescaled
     from floodmark.engines.spark.state.rescale import rescale_steps
     from floodmark.lake.folder.paths import Lake
 
-    about = {"state partitions": partitions}
-    steps = rescale_steps(Lake.of(opened.workspace.settings), chosen.name, partitions)  # refuses before Spark starts
+    about, lake = {"state partitions": partitions}, Lake.of(opened.workspace.settings)
+    steps = rescale_steps(lake, chosen.name, partitions)  # refuses before Spark starts
+    after = rebundle_steps(chosen, lake, partitions)
     if dry_run:
-        return about, None, steps
+        return about, None, (*steps, *after)
     spark, lake = start(opened, console)
     with console.step(f"{chosen.name} to {partitions} state partitions"), recorded() as taken:
         made = rescaled(spark, lake, chosen.name, partitions)
+        if after:
+            divided = rebundle(chosen, lake, spark)
+            made = made or divided
     return about, made, taken
 
 

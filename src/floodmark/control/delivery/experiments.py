@@ -195,7 +195,7 @@ def _set_up(fleet: Fleet, made: Experiment, request: ExperimentRequest) -> Exper
         if Timeline.current(Lake(arm.root), made.operator).identity.deployed() is None:
             fork(lake, savepoint, arm.root)
         if made.sample is not None:
-            sample.keep(Lake(arm.root), made.operator, made.sample.groups)
+            sample.keep(Lake(arm.root), made.operator, made.sample.groups, made.sample.among)
         crash.point("experiment.after_fork")
         prepared, results[arm.name] = _prepared(fleet, made, arm, request)
         ready.append(prepared)

@@ -21,6 +21,7 @@ from floodmark.lake.stream.answers import at as recorded_at
 from floodmark.lake.stream.lookups import answers_of
 from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.kernels.calls import answer_schema, called
+from floodmark.semantics.kernels.columnar import GROUP, KEY_GROUP
 from floodmark.semantics.kernels.failures import FAILURE_TYPE, Failure, Mapped, failed_kinds, flat_mapped, plain_texts
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.semantics.time.assignment import kind_of
@@ -218,6 +219,8 @@ def stage_rows(
 ) -> DataFrame:
     """Rows with the columns of the stage's ``pack``: ``group``, keys, event time in ms, stamps, values, ``row``, ``side``.
 
+    Beside these, ``key_group`` for a stage whose key groups lie in bundles; ``group`` is then the bundle.
+
     Args:
         stage: that takes them.
         rows: stamped.
@@ -230,12 +233,14 @@ def stage_rows(
         rows = attempted(_apart(rows, step), [attempt for _, attempt in tried], step.keys, rendering)
     values = {index: made(rows, number) for number, (index, _) in enumerate(tried)}
     keys = [plain_key(rows, key) for key in step.keys]
-    group = group_of(keys, step.groups)
+    group, key_group = group_of(keys, step.groups), group_of(keys, step.key_groups or step.groups)
     if step.broadcast is not None:
         everyone = f"`{TAG}` = {step.broadcast}" + (f" AND `{CARRIED}` IS NULL" if CARRIED in rows.columns else "")
         each = f"explode(if({everyone}, sequence(0, {step.groups - 1}), array({group})))"
         group = each if spread else f"if({everyone}, {EVERYWHERE}, {group})"
-    columns = [f"{group} AS `group`", *(f"{key} AS k{i}" for i, key in enumerate(keys))]
+        key_group = f"if({everyone}, {EVERYWHERE}, {key_group})"
+    columns = [f"{group} AS `{GROUP}`", *([f"{key_group} AS `{KEY_GROUP}`"] if step.key_groups else [])]
+    columns += [*(f"{key} AS k{i}" for i, key in enumerate(keys))]
     columns += [
         "coalesce(unix_millis(`_event_time`), 0) AS t",
         "`_watermark` AS w",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -15,6 +17,7 @@ from floodmark.core.time import NEVER, Interval
 from floodmark.engines.frames.numbering import Numbering
 from floodmark.lake.table.rows import marker, row_schema
 from floodmark.semantics.encoding.columns import decode, encode, inside
+from floodmark.semantics.kernels.columnar import KEY_GROUP
 from floodmark.semantics.kernels.kernel import Emission
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph.operator import Side
@@ -36,7 +39,8 @@ EMITTED = (
 """Rows that the host emits: counts; if the clock moved, the last
 sequence seen and the clock of the next timer; the key group, and the number of the stage in its operator; result rows as a chunk, side rows as a
 chunk. ``others`` is JSON: ``sides``, the number of rows of
-each side output of a process function, and ``metrics``, what is observed of its metrics."""
+each side output of a process function, ``metrics``, what is observed of its metrics, and of a bundle of key groups ``hottest``: the key group with
+the most rows, its rows, and the rows of all."""
 
 COUNTED = ("late", "dropped", "sides", "failures", "taken")
 """Columns of counts that packing fills, and the host too."""
@@ -109,11 +113,15 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False, copy
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         passing, _ = list[bytes](), copy  # held, so that the functions of two copies differ
-        groups = stage.pack(_apart(batches, passing))
+        rows_by_group = Counter[int]()
+        groups = stage.pack(_counted(_apart(batches, passing), rows_by_group))
+        rows_of = _by_bundle(rows_by_group, stage.step.groups)
         if everyone:
             groups = {group: groups.get(group, {}) for group in stage.step.computed}
         for group, tables in groups.items():
             packed = packed_group(tables, interval)
+            if group in rows_of:
+                packed = replace(packed, tables=packed.tables | {KEY_GROUP: rows_of[group]})
             counts = {name: [count] for name, count in packed.counts.items()}
             yield pa.RecordBatch.from_pydict(
                 {"group": [group], **counts, "payload": [packed.payload], "side": [packed.side]}, schema=_PACKED
@@ -138,6 +146,37 @@ def _apart(batches: Iterable[pa.RecordBatch], passing: list[bytes]) -> Iterator[
             continue
         passing += batch.column(CARRIED).drop_null().to_pylist()
         yield batch.filter(batch.column(CARRIED).is_null()).drop_columns([CARRIED])
+
+
+def _counted(batches: Iterable[pa.RecordBatch], rows: Counter[int]) -> Iterator[pa.RecordBatch]:
+    """Batches without the column of key groups, whose rows are added to ``rows``: key group -> its rows, without those for all keys."""
+    for batch in batches:
+        if KEY_GROUP not in batch.schema.names:
+            yield batch
+            continue
+        own = pc.and_(pc.equal(batch.column("kind"), ROW), pc.greater_equal(batch.column(KEY_GROUP), 0))
+        numbers, counts = np.unique(batch.column(KEY_GROUP).filter(own).to_numpy(), return_counts=True)
+        rows.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        yield batch.drop_columns([KEY_GROUP])
+
+
+def _by_bundle(rows: Mapping[int, int], bundles: int) -> dict[int, pa.Table]:
+    """(key group -> its rows, number of bundles) -> bundle -> its key groups and their rows."""
+    by_bundle = dict[int, list[tuple[int, int]]]()
+    for group, count in rows.items():
+        by_bundle.setdefault(group % bundles, []).append((group, count))
+    columns = {bundle: zip(*pairs, strict=True) for bundle, pairs in by_bundle.items()}
+    return {bundle: pa.table(list(map(pa.array, pair)), ["group", "n"]) for bundle, pair in columns.items()}
+
+
+def hottest_of(parts: Sequence[dict[str, pa.Table]]) -> tuple[int, int, int] | None:
+    """(packed rows of a bundle, from which the counts are removed) -> the key group with the most rows, its rows, the rows of all; None without any."""
+    rows = Counter[int]()
+    for part in parts:
+        counts = part.pop(KEY_GROUP, None)
+        if counts is not None:
+            rows.update(dict(zip(counts["group"].to_pylist(), counts["n"].to_pylist(), strict=True)))
+    return (*rows.most_common(1)[0], rows.total()) if rows else None
 
 
 def _taken(tables: Mapping[str, pa.Table]) -> int:
@@ -191,6 +230,7 @@ def emitted_rows(
     position: int | None = None,
     group: int | None = None,
     number: int = 0,
+    hottest: tuple[int, int, int] | None = None,
 ) -> list[dict[str, Any]]:
     """One key group's emission as rows of EMITTED; a column that a row lacks is null.
 
@@ -202,6 +242,7 @@ def emitted_rows(
         position: the last sequence seen, if the clock has moved.
         group: number of the key group.
         number: of the stage in its operator.
+        hottest: as of ``hottest_of``.
     """
     results = emission.results
     rows = pc.sum(pc.cast(pc.equal(results["_kind"], ROW), pa.int64())).as_py() or 0
@@ -218,7 +259,7 @@ def emitted_rows(
         "taken": packed["taken"],
         "group": group,
         "stage": number,
-        "others": _others(emission),
+        "others": _others(emission, hottest),
         "results": encode({"results": results, **_side_tables(emission.sides)})
         if results.num_rows or emission.sides
         else None,
@@ -228,12 +269,15 @@ def emitted_rows(
     return [first, *(nothing | {"side": chunk} for chunk in sides)]
 
 
-def _others(emission: Emission) -> str | None:
+def _others(emission: Emission, hottest: tuple[int, int, int] | None) -> str | None:
     """The column ``others``; None if there is nothing to tell."""
-    if not emission.sides and not emission.metrics:
-        return None
-    sides = {name: table.num_rows for name, table in emission.sides.items()}
-    return json.dumps({"sides": sides, "metrics": emission.metrics})
+    fields = dict[str, Any]()
+    if emission.sides or emission.metrics:
+        sides = {name: table.num_rows for name, table in emission.sides.items()}
+        fields |= {"sides": sides, "metrics": emission.metrics}
+    if hottest is not None:
+        fields["hottest"] = hottest
+    return json.dumps(fields) if fields else None
 
 
 def _side_tables(sides: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

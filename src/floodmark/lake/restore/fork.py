@@ -73,7 +73,7 @@ def fork(lake: Lake, savepoint: Savepoint, root: str, *, fresh: bool = False) ->
     if (
         groups := sample.of(lake, manifest.operator)
     ) is not None:  # the savepoint holds the state of these key groups only
-        sample.keep(target, manifest.operator, groups)
+        sample.keep(target, manifest.operator, groups, sample.among(lake, manifest.operator))
     savepoints.restore(savepoint, timeline.folder(), fresh=fresh)
     for table, version in following.items():  # after a crash before this, the stream's start recomputes the values
         last_values.followed(timeline, table, version)

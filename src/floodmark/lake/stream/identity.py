@@ -18,6 +18,9 @@ from floodmark.spec.graph.steps import FORMER_KEY_GROUPS
 IDENTITY = "floodmark.json"
 """Name of the file in the checkpoint's folder."""
 _MADE = "made"
+_OF_BUNDLES = "key_groups_of_bundles"
+"""Number of key groups where they lie in bundles. ``key_groups`` is then the number of bundles: the state is that of a stream with so many key
+groups, and a release that knows of no bundles resumes it as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Identity:
 
     def key_groups(self) -> int | None:
         """The number of key groups of the stream's state; None for a stream without state, or a checkpoint without an owner."""
+        identity, groups = self._identity() or {}, self.state_groups()
+        return None if groups is None else int(identity.get(_OF_BUNDLES, groups))
+
+    def state_groups(self) -> int | None:
+        """The number of parts of the stream's state: its key groups, or the bundles in which they lie; None as of ``key_groups``."""
         identity = self._identity()
         if identity is None or stateful_step(identity["graph"]) is None:
             return None
@@ -149,16 +157,19 @@ class Identity:
             "code": operator.followed.digests,
             "packages": operator.followed.packages,
         }
-        groups = self.key_groups() or (operator.stateful.groups if operator.stateful is not None else None)
-        identity |= {"key_groups": groups} if groups is not None else {}
+        step, groups, key_groups = operator.stateful, self.state_groups(), self.key_groups()
+        if groups is None and step is not None:
+            groups, key_groups = step.groups, step.key_groups
+        identity |= {} if groups is None else _numbers(groups, key_groups)
         made = [output.table for output in operator.outputs if output.table in self.made()]
         identity |= {_MADE: made} if made else {}
         tables = [output.table for output in operator.outputs if output.table in restates]
         self._write(identity | ({"restates": tables} if tables else {}))
 
-    def regroup(self, groups: int) -> None:
-        """Record that the state has another number of key groups."""
-        self._write((self._identity() or {}) | {"key_groups": groups})
+    def regroup(self, groups: int, key_groups: int) -> None:
+        """Record that the state has another number of parts, or of key groups."""
+        recorded = {name: value for name, value in (self._identity() or {}).items() if name != _OF_BUNDLES}
+        self._write(recorded | _numbers(groups, key_groups))
 
     def _write(self, identity: dict[str, Any]) -> None:
         write(f"{self.checkpoint.path}/{IDENTITY}", json.dumps(identity).encode())
@@ -171,6 +182,11 @@ class Identity:
             return dict(json.loads(content))
         except (ValueError, TypeError):
             raise garbage(self.checkpoint.path, IDENTITY, content) from None
+
+
+def _numbers(groups: int, key_groups: int | None) -> dict[str, int]:
+    """(parts of the state, key groups) -> the fields that record them."""
+    return {"key_groups": groups} | ({} if key_groups in {None, groups} else {_OF_BUNDLES: int(key_groups or groups)})
 
 
 def _other_key_groups(operator: Operator, groups: int | None) -> LifecycleError:

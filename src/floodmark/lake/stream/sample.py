@@ -1,4 +1,4 @@
-"""Key groups of a stream: how many, and which of them it computes. An arm of an experiment may compute only some of the keys."""
+"""Key groups of a stream: how many, in how many bundles, and which of them it computes. An arm of an experiment may compute only some of the keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.stream.answers import recorded
 from floodmark.lake.stream.timeline import Timeline
+from floodmark.spec.graph.bundles import bundles
 from floodmark.spec.graph.operator import Operator
 
 
@@ -24,27 +25,64 @@ def drawn(name: str, share: float, groups: int) -> tuple[int, ...]:
     return tuple(sorted(order[: max(1, round(share * groups))]))
 
 
-def keep(lake: Lake, operator: str, groups: tuple[int, ...]) -> None:
-    """Restrict the stream of an operator in a lake to key groups, permanently."""
-    write(_path(lake, operator), json.dumps(groups).encode())
+def keep(lake: Lake, operator: str, groups: tuple[int, ...], among: int | None = None) -> None:
+    """Restrict the stream of an operator in a lake to key groups, permanently.
+
+    Args:
+        lake: in which the stream runs.
+        operator: name of the operator.
+        groups: numbers of key groups, or of bundles of them.
+        among: number of all of them; None if the stream has begun, and so has a number.
+    """
+    content = groups if among is None else {"groups": groups, "among": among}
+    write(_path(lake, operator), json.dumps(content).encode())
 
 
 def of(lake: Lake, operator: str) -> tuple[int, ...] | None:
-    """The key groups that an operator's stream computes in a lake; None for all."""
-    content = read(_path(lake, operator))
-    return None if content is None else tuple(json.loads(content))
+    """The key groups, or bundles of them, that an operator's stream computes in a lake; None for all."""
+    groups, _ = _kept(lake, operator)
+    return groups
+
+
+def among(lake: Lake, operator: str) -> int | None:
+    """The number of key groups among which those of ``of`` were drawn; None if there is no sample, or it is not recorded."""
+    _, number = _kept(lake, operator)
+    return number
 
 
 def grouped(lake: Lake, operator: Operator) -> Operator:
     """An operator with the number of key groups that its stream in a lake has; unchanged if there is no stream."""
-    number = Timeline.current(lake, operator.name).identity.key_groups()
-    return operator if number is None else operator.grouped(number)
+    identity = Timeline.current(lake, operator.name).identity
+    number = identity.state_groups()
+    return operator if number is None else operator.grouped(number, identity.key_groups())
 
 
-def in_effect(lake: Lake, operator: Operator) -> Operator:
-    """An operator as its stream in a lake computes it: with the key groups of the stream, restricted to a sample if there is one, with its answers."""
-    operator, groups = grouped(lake, recorded(lake, operator)), of(lake, operator.name)
+def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
+    """An operator as its stream in a lake computes it: with the key groups of the stream, restricted to a sample if there is one, with its answers.
+
+    Args:
+        lake: in which the stream runs.
+        operator: of the stream.
+        tasks: that share the state of a new stream.
+    """
+    operator, step = recorded(lake, operator), operator.stateful
+    groups, number = _kept(lake, operator.name)
+    if Timeline.current(lake, operator.name).identity.state_groups() is not None:
+        operator = grouped(lake, operator)
+    elif step is not None and groups is None:
+        operator = operator.grouped(bundles(step.groups, tasks), step.groups)
+    elif step is not None and number is not None:
+        operator = operator.grouped(number, step.groups if step.groups % number == 0 else None)
     return operator if groups is None else operator.sampled(groups)
+
+
+def _kept(lake: Lake, operator: str) -> tuple[tuple[int, ...] | None, int | None]:
+    """The numbers of a sample, and the number among which they were drawn."""
+    content = read(_path(lake, operator))
+    if content is None:
+        return None, None
+    kept = json.loads(content)
+    return (tuple(kept["groups"]), int(kept["among"])) if isinstance(kept, dict) else (tuple(kept), None)
 
 
 def _path(lake: Lake, operator: str) -> str:

@@ -20,7 +20,9 @@ from floodmark.spec.values.schema import MARKER, RETRACTION, ROW
 from floodmark.spec.windowing.windows import Calendar, Cumulative, Global, Sliding, Tumbling
 
 GROUP = "group"
-"""The column of the key group."""
+"""The column of the key group, or of the bundle of key groups."""
+KEY_GROUP = "key_group"
+"""The column of the key group of rows whose key groups lie in bundles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,9 +268,15 @@ class Operator:
         some = tuple(groups)
         return replace(self, results=tuple((name, steps.sampled(result, some)) for name, result in self.results))
 
-    def grouped(self, groups: int) -> Operator:
-        """(number of key groups) -> the same operator with the same version, its keys divided among that many key groups."""
-        return replace(self, results=tuple((name, steps.divided(result, groups)) for name, result in self.results))
+    def grouped(self, groups: int, key_groups: int | None = None) -> Operator:
+        """(number of key groups) -> the same operator with the same version, its keys divided among that many key groups.
+
+        Args:
+            groups: number of key groups, or of bundles of them.
+            key_groups: number of key groups, if they lie in bundles.
+        """
+        divided = ((name, steps.divided(result, groups, key_groups)) for name, result in self.results)
+        return replace(self, results=tuple(divided))
 
     @cached_property
     def calls(self) -> tuple[steps.Call, ...]:

@@ -259,8 +259,9 @@ class _Keyed(_OfOne):
         order: in which rows are processed; None for the order that the inputs allow.
         on_error: what an exception in the user's code does.
         reduces: a function folds two rows into one.
-        groups: number of key groups in effect, the unit of redistribution. Part of the identity of a stream's state, not of the version: no
-            result depends on it.
+        groups: number of parts of the state in effect, the unit of redistribution: key groups, or bundles of them. Part of the identity of a
+            stream's state, not of the version: no result depends on it.
+        key_groups: number of key groups whose bundles ``groups`` counts (``bundles``); None if each part is one key group.
         only: the key groups of a sample; None for all. Not part of the version.
     """
 
@@ -277,6 +278,7 @@ class _Keyed(_OfOne):
     on_error: OnError = field(default="stop", metadata=OMITTED)
     reduces: bool = field(default=False, metadata=SKIPPED)
     groups: int = field(default=KEY_GROUPS, metadata=SKIPPED)
+    key_groups: int | None = field(default=None, metadata=SKIPPED)
     only: tuple[int, ...] | None = field(default=None, metadata=SKIPPED)
 
     def canonical(self) -> dict[str, Any]:
@@ -285,7 +287,7 @@ class _Keyed(_OfOne):
 
     @property
     def computed(self) -> Sequence[int]:
-        """The key groups to compute: the sample, or all."""
+        """The key groups, or bundles of them, to compute: the sample, or all."""
         return range(self.groups) if self.only is None else self.only
 
     @property
@@ -599,9 +601,9 @@ def sampled(step: Step, groups: tuple[int, ...]) -> Step:
     return _with_stateful(step, only=groups)
 
 
-def divided(step: Step, groups: int) -> Step:
-    """The step, each stateful step with that number of key groups."""
-    return _with_stateful(step, groups=groups)
+def divided(step: Step, groups: int, key_groups: int | None = None) -> Step:
+    """The step, each stateful step with that number of key groups, or of bundles of ``key_groups``."""
+    return _with_stateful(step, groups=groups, key_groups=None if key_groups == groups else key_groups)
 
 
 def recording(step: Step, folders: tuple[str, ...]) -> Step:

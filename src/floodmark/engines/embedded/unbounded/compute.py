@@ -42,7 +42,7 @@ from floodmark.engines.frames.packing import Stamping, last_sequence, side_colum
 from floodmark.engines.outcome import unmet
 from floodmark.lake.table.commits import Hottest
 from floodmark.lake.table.rows import INSTANT, row_schema
-from floodmark.semantics.kernels.columnar import Stage, judged
+from floodmark.semantics.kernels.columnar import GROUP, KEY_GROUP, Stage, judged
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage, arrived
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Kernels, Tick
@@ -168,12 +168,15 @@ class Compute:
 
         arrives = any(table.num_rows for table in inputs.values())
         batches = self._on_sail("", inputs, framing, [stage.step]).to_batches() if arrives else []
+        rows_by_group = _rows_by_group(batches, KEY_GROUP if stage.step.key_groups else GROUP)
+        if stage.step.key_groups:
+            batches = [batch.drop_columns([KEY_GROUP]) for batch in batches]
         if isinstance(stage, Stage):
             emitted = self._at_once(stage, batches, progress)
         else:
             emitted = self._by_group(stage, batches, progress, [Tick(clock)] if stage.step.clocked else [])
         evaluated = self._outputs(stage, emitted, number, before, ingested)
-        evaluated.hottest = Hottest.of_rows(_rows_by_group(batches))
+        evaluated.hottest = Hottest.of_rows(rows_by_group)
         return evaluated
 
     def _unmet(self, outputs: Mapping[str, pa.Table]) -> dict[str, dict[str, int]]:
@@ -527,11 +530,11 @@ def _counts(groups: pa.Array | pa.ChunkedArray) -> dict[int, int]:
     return dict(zip(*(part.tolist() for part in np.unique(groups.to_numpy(), return_counts=True)), strict=True))
 
 
-def _rows_by_group(batches: Sequence[pa.RecordBatch]) -> dict[int, int]:
-    """Key group -> its rows."""
+def _rows_by_group(batches: Sequence[pa.RecordBatch], column: str) -> dict[int, int]:
+    """(rows with their key group in a column) -> key group -> its rows."""
     rows = Counter[int]()
     for batch in batches:
-        groups = batch.column("group").filter(pc.equal(batch.column("kind"), ROW))
+        groups = batch.column(column).filter(pc.equal(batch.column("kind"), ROW))
         rows.update(_counts(groups))
     rows.pop(EVERYWHERE, None)
     return rows

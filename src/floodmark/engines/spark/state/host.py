@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from floodmark.core.errors import StateError
-from floodmark.engines.frames.packing import COUNTED, NUMBERS, emitted_rows, last_sequence
+from floodmark.engines.frames.packing import COUNTED, NUMBERS, emitted_rows, hottest_of, last_sequence
 from floodmark.engines.spark.state.handing import HANDED
 from floodmark.engines.spark.state.requests import MapRequests
 from floodmark.lake.stream.carrier import SHIFT, progress_of
@@ -158,6 +158,7 @@ class Host:
         sides = [bytes(chunk) for frame in frames for chunk in frame["side"] if chunk is not None]
         packed = {name: int(sum(sum(frame[name].tolist()) for frame in frames)) for name in COUNTED}
         parts = [decode(chunk) for chunk in payloads]
+        hottest = hottest_of(parts)
         ticks = []
         if frames and self.stage.step.clocked:  # every group has a row in every micro-batch that moves the clock
             ticks.append(Tick(timers.getCurrentProcessingTimeInMs() if self.clock is None else self.clock))
@@ -167,7 +168,7 @@ class Host:
         emission = kernel.advance(parts, progress_of(timers.getCurrentWatermarkInMs()), ticks)
         self.store.write_index(emission.deadline)
         position = last_sequence(parts) if ticks else None
-        return frame_of(emitted_rows(self.stage, emission, packed, sides, position, group, self.number))
+        return frame_of(emitted_rows(self.stage, emission, packed, sides, position, group, self.number, hottest))
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

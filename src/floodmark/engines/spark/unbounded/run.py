@@ -98,7 +98,7 @@ def run_unbounded(  # noqa: PLR0913 - settings by name
             with exclusive(lake, "operators", operator.name, "bounded run", file=BOUNDED):
                 forget(operator, lake)
             spark.catalog.clearCache()
-        operator = in_effect(lake, operator)
+        operator = in_effect(lake, operator, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         ready = workers.started(spark) if operator.stateful is not None else None
         sink = _prepare(spark, operator, lake, stop, tell)
         if sink.timeline.identity.restates():

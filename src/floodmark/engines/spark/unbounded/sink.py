@@ -176,9 +176,7 @@ class Sink:
                 else:
                     total, groups = self._evaluated(batch)
                 metrics = merge(_others(row).get("metrics", {}) for row in groups)
-                hottest = Hottest.of_rows(
-                    {row["group"]: int(row["taken"]) for row in groups if row["taken"] and not row["stage"]}
-                )
+                hottest = _hottest([row for row in groups if row["taken"] and not row["stage"]])
                 watch.lap("compute")
                 if self.ticks is not None:
                     self._record(self.ticks, batch.sparkSession, number, groups)
@@ -488,6 +486,15 @@ class Sink:
 def _others(row: Row) -> dict[str, Any]:
     """What a key group tells of side outputs and metrics."""
     return json.loads(row["others"] or "{}")  # type: ignore[no-any-return]
+
+
+def _hottest(groups: Sequence[Row]) -> Hottest | None:
+    """(emissions of the first stage for key groups with rows, or for bundles of them) -> the key group with the most rows; None without rows by key."""
+    of_bundles = [Hottest(*fields) for row in groups if (fields := _others(row).get("hottest"))]
+    if not of_bundles:
+        return Hottest.of_rows({row["group"]: int(row["taken"]) for row in groups})
+    hottest = max(of_bundles, key=lambda one: one.rows)
+    return hottest._replace(of=sum(one.of for one in of_bundles))
 
 
 _UNKNOWN = -1
