@@ -28,10 +28,9 @@ from .test_key_groups import declaring
 MANY = 1 << 15
 
 
-def numbers(lake: Lake, code: Operator) -> tuple[int | None, int | None]:
+def numbers(lake: Lake, code: Operator) -> tuple[int, int] | None:
     """Key groups of a stream, and parts of its state."""
-    identity = Timeline.current(lake, code.name).identity
-    return identity.key_groups(), identity.state_groups()
+    return Timeline.current(lake, code.name).identity.divided()
 
 
 @pytest.mark.feature("K10")

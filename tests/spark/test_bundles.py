@@ -22,11 +22,12 @@ from floodmark.testing.lakes import land
 CODE: Operator = WATCHED.grouped(1 << 15)
 
 
-def _parts(lake: Lake) -> tuple[int | None, int | None, int]:
+def _parts(lake: Lake) -> tuple[int, int, int]:
     """Key groups, bundles and state partitions of the stream."""
     timeline = Timeline.current(lake, CODE.name)
-    checkpoint, identity = checkpoint_of(timeline), timeline.identity
-    return identity.key_groups(), identity.state_groups(), checkpoint.partitions(checkpoint.last_committed())
+    checkpoint, divided = checkpoint_of(timeline), timeline.identity.divided()
+    assert divided is not None
+    return *divided, checkpoint.partitions(checkpoint.last_committed())
 
 
 @pytest.mark.feature("K10")
@@ -37,7 +38,12 @@ def test_more_state_partitions_have_more_bundles(spark: SparkSession, tmp_path: 
     begun = _parts(lake)
     assert begun[:2] == (1 << 15, 64)
     assert rebundle_steps(CODE, lake, begun[2]) == ()
-    assert [type(step).__name__ for step in rebundle_steps(CODE, lake, 5)] == ["Save", "Regroup", "MakeCurrent", "Fence"]
+    assert [type(step).__name__ for step in rebundle_steps(CODE, lake, 5)] == [
+        "Save",
+        "Regroup",
+        "MakeCurrent",
+        "Fence",
+    ]
     assert rescale(spark, lake, CODE.name, 5) is not None
     assert rebundle(CODE, lake, spark) is not None
     assert _parts(lake) == (1 << 15, 128, 5)

@@ -22,6 +22,7 @@ from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_half_written, refuse_moved, refuse_while_pending, stopped
 from floodmark.lake.stream import sample
 from floodmark.lake.stream.checkpoint import engine_of
+from floodmark.lake.stream.identity import Divided
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lifecycle.steps import Fence, MakeCurrent, Regroup, Save, Step, take
 from floodmark.semantics.kernels.stage import AnyStage, stage_of
@@ -81,8 +82,8 @@ def regroup_steps(operator: Operator, lake: Lake, groups: int) -> tuple[Step, ..
     name, timeline = operator.name, Timeline.current(lake, operator.name)
     if timeline.checkpoint.last_committed() < 0:
         raise savepoints.error_not_started(name, lake)
-    where, number = f"rescale of '{name}'", timeline.identity.key_groups()
-    if number is None:
+    where, divided = f"rescale of '{name}'", timeline.identity.divided()
+    if divided is None:
         fix = "Its rows are cut into tasks as they come; there is nothing to divide."
         raise CapabilityError(where, "a stream with state", "one without", fix, code="CAPABILITY-006")
     if sample.of(lake, name) is not None:
@@ -92,7 +93,7 @@ def regroup_steps(operator: Operator, lake: Lake, groups: int) -> tuple[Step, ..
         fix = f"Write key_groups={groups} in the operator, or leave it out; else its next start is refused."
         expected = f"{operator.key_groups} key groups, as the operator declares"
         raise LifecycleError(where, expected, f"--key-groups {groups}", fix, code="LIFECYCLE-230")
-    if (number, timeline.identity.state_groups()) == (groups, _bundles(timeline, groups)):
+    if divided == Divided(groups, _bundles(timeline, groups)):
         return ()
     timeline.identity.check_owner(replace(operator, key_groups=None))
     return _steps(name, groups, timeline.number, timeline.next().number)
@@ -117,14 +118,12 @@ def rebundle_steps(operator: Operator, lake: Lake, partitions: int) -> tuple[Ste
         StateError: STATE-002, STATE-003, the checkpoint is another operator's.
     """
     name, timeline = operator.name, Timeline.current(lake, operator.name)
-    number = timeline.identity.key_groups()
-    if number is None or sample.of(lake, name) is not None:
-        return ()
-    if timeline.identity.state_groups() == bundles(number, partitions):
+    divided = timeline.identity.divided()
+    if divided is None or divided.parts == bundles(divided.key_groups, partitions) or sample.of(lake, name) is not None:
         return ()
     timeline.identity.check_owner(replace(operator, key_groups=None))
     before = timeline.next().number
-    return _steps(name, number, before, before + 1)
+    return _steps(name, divided.key_groups, before, before + 1)
 
 
 def _steps(name: str, groups: int, before: int, after: int) -> tuple[Step, ...]:
@@ -157,8 +156,8 @@ class _Regrouping:
 
     def __init__(self, operator: Operator, groups: int, reading: Reading, spark: Session) -> None:
         assert operator.stateful is not None, "a stream with state"
-        self.operator, self.groups, self.reading, self.spark = operator, groups, reading, spark
-        self.parts = operator.stateful.groups
+        self.operator, self.divided = operator, Divided(groups, operator.stateful.groups)
+        self.reading, self.spark = reading, spark
 
     def take(self, step: Step, timeline: Timeline, new: Timeline, made: list[Savepoint]) -> None:
         """Take a step."""
@@ -169,7 +168,7 @@ class _Regrouping:
                 engine = cast("Engine", engine_of(timeline.folder(CHECKPOINT)))
                 scratch = timeline.folder("transfer")
                 convert(new, made[0], (engine, engine), scratch, self.spark, self._unfolding)
-                new.identity.regroup(self.parts, self.groups)
+                new.identity.regroup(self.divided)
             case MakeCurrent() | Fence():
                 succeed(step, timeline, new)
             case _:
@@ -184,14 +183,14 @@ class _Regrouping:
         stages = [stage for link in self.operator.links if (stage := stage_of(link)) is not None]
 
         def groups_of(stage: AnyStage, keys: pa.Table) -> pa.ChunkedArray:
-            return self._groups_of(stage, group_of([f"`{key}`" for key in stage.keys], self.parts), keys)
+            return self._groups_of(stage, group_of([f"`{key}`" for key in stage.keys], self.divided.parts), keys)
 
         def unfolded(folder: str, batch: int, target: str) -> BatchMetadata:
             before, name = target.rsplit("/", 1)
             marks = unfold(folder, batch, f"{before}.before/{name}")
             if name in folders(f"{before}.before"):
                 crash.point("rescale.before_regroup")
-                regrouped(stages, f"{before}.before/{name}", target, self.parts, groups_of)
+                regrouped(stages, f"{before}.before/{name}", target, self.divided.parts, groups_of)
             remove(f"{before}.before")
             return marks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from floodmark.core.errors import LifecycleError, StateError
 from floodmark.core.fingerprint import compare
@@ -21,6 +21,17 @@ _MADE = "made"
 _OF_BUNDLES = "key_groups_of_bundles"
 """Number of key groups where they lie in bundles. ``key_groups`` is then the number of bundles: the state is that of a stream with so many key
 groups, and a release that knows of no bundles resumes it as such."""
+
+
+class Divided(NamedTuple):
+    """The number of key groups of a stream, and of the parts of its state: the key groups themselves, or the bundles in which they lie."""
+
+    key_groups: int
+    parts: int
+
+    def fields(self) -> dict[str, int]:
+        """The fields that record both."""
+        return {"key_groups": self.parts} | ({_OF_BUNDLES: self.key_groups} if self.key_groups != self.parts else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +64,16 @@ class Identity:
 
     def key_groups(self) -> int | None:
         """The number of key groups of the stream's state; None for a stream without state, or a checkpoint without an owner."""
-        identity, groups = self._identity() or {}, self.state_groups()
-        return None if groups is None else int(identity.get(_OF_BUNDLES, groups))
+        divided = self.divided()
+        return None if divided is None else divided.key_groups
 
-    def state_groups(self) -> int | None:
-        """The number of parts of the stream's state: its key groups, or the bundles in which they lie; None as of ``key_groups``."""
+    def divided(self) -> Divided | None:
+        """How the stream's state is divided; None as of ``key_groups``."""
         identity = self._identity()
         if identity is None or stateful_step(identity["graph"]) is None:
             return None
-        return int(identity.get("key_groups", FORMER_KEY_GROUPS))
+        parts = int(identity.get("key_groups", FORMER_KEY_GROUPS))
+        return Divided(int(identity.get(_OF_BUNDLES, parts)), parts)
 
     def result_keys(self) -> dict[str, tuple[str, ...]]:
         """Output -> columns that identify a result, for outputs with a ``__current`` table."""
@@ -157,19 +169,19 @@ class Identity:
             "code": operator.followed.digests,
             "packages": operator.followed.packages,
         }
-        step, groups, key_groups = operator.stateful, self.state_groups(), self.key_groups()
-        if groups is None and step is not None:
-            groups, key_groups = step.groups, step.key_groups
-        identity |= {} if groups is None else _numbers(groups, key_groups)
+        divided, step = self.divided(), operator.stateful
+        if divided is None and step is not None:
+            divided = Divided(step.key_groups or step.groups, step.groups)
+        identity |= {} if divided is None else divided.fields()
         made = [output.table for output in operator.outputs if output.table in self.made()]
         identity |= {_MADE: made} if made else {}
         tables = [output.table for output in operator.outputs if output.table in restates]
         self._write(identity | ({"restates": tables} if tables else {}))
 
-    def regroup(self, groups: int, key_groups: int) -> None:
-        """Record that the state has another number of parts, or of key groups."""
+    def regroup(self, divided: Divided) -> None:
+        """Record that the state is divided otherwise."""
         recorded = {name: value for name, value in (self._identity() or {}).items() if name != _OF_BUNDLES}
-        self._write(recorded | _numbers(groups, key_groups))
+        self._write(recorded | divided.fields())
 
     def _write(self, identity: dict[str, Any]) -> None:
         write(f"{self.checkpoint.path}/{IDENTITY}", json.dumps(identity).encode())
@@ -182,11 +194,6 @@ class Identity:
             return dict(json.loads(content))
         except (ValueError, TypeError):
             raise garbage(self.checkpoint.path, IDENTITY, content) from None
-
-
-def _numbers(groups: int, key_groups: int | None) -> dict[str, int]:
-    """(parts of the state, key groups) -> the fields that record them."""
-    return {"key_groups": groups} | ({} if key_groups in {None, groups} else {_OF_BUNDLES: int(key_groups or groups)})
 
 
 def _other_key_groups(operator: Operator, groups: int | None) -> LifecycleError:

@@ -52,9 +52,8 @@ def among(lake: Lake, operator: str) -> int | None:
 
 def grouped(lake: Lake, operator: Operator) -> Operator:
     """An operator with the number of key groups that its stream in a lake has; unchanged if there is no stream."""
-    identity = Timeline.current(lake, operator.name).identity
-    number = identity.state_groups()
-    return operator if number is None else operator.grouped(number, identity.key_groups())
+    divided = Timeline.current(lake, operator.name).identity.divided()
+    return operator if divided is None else operator.grouped(divided.parts, divided.key_groups)
 
 
 def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
@@ -67,8 +66,9 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
     """
     operator, step = recorded(lake, operator), operator.stateful
     groups, number = _kept(lake, operator.name)
-    if Timeline.current(lake, operator.name).identity.state_groups() is not None:
-        operator = grouped(lake, operator)
+    divided = Timeline.current(lake, operator.name).identity.divided()
+    if divided is not None:
+        operator = operator.grouped(divided.parts, divided.key_groups)
     elif step is not None and groups is None:
         operator = operator.grouped(bundles(step.groups, tasks), step.groups)
     elif step is not None and number is not None:

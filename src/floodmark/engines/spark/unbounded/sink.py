@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from operator import attrgetter
 from typing import Any
 
 from pyspark import StorageLevel, inheritable_thread_target
@@ -493,8 +494,8 @@ def _hottest(groups: Sequence[Row]) -> Hottest | None:
     of_bundles = [Hottest(*fields) for row in groups if (fields := _others(row).get("hottest"))]
     if not of_bundles:
         return Hottest.of_rows({row["group"]: int(row["taken"]) for row in groups})
-    hottest = max(of_bundles, key=lambda one: one.rows)
-    return hottest._replace(of=sum(one.of for one in of_bundles))
+    hottest = max(of_bundles, key=attrgetter("rows"))
+    return hottest._replace(of=sum(bundle.of for bundle in of_bundles))
 
 
 _UNKNOWN = -1
