@@ -40,13 +40,13 @@ def keep(lake: Lake, operator: str, groups: tuple[int, ...], among: int | None =
 
 def of(lake: Lake, operator: str) -> tuple[int, ...] | None:
     """The key groups, or bundles of them, that an operator's stream computes in a lake; None for all."""
-    groups, _ = _kept(lake, operator)
+    groups, _ = _recorded_sample(lake, operator)
     return groups
 
 
 def among(lake: Lake, operator: str) -> int | None:
     """The number of key groups among which those of ``of`` were drawn; None if there is no sample, or it is not recorded."""
-    _, number = _kept(lake, operator)
+    _, number = _recorded_sample(lake, operator)
     return number
 
 
@@ -65,7 +65,7 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
         tasks: that share the state of a new stream.
     """
     operator, step = recorded(lake, operator), operator.stateful
-    groups, number = _kept(lake, operator.name)
+    groups, number = _recorded_sample(lake, operator.name)
     divided = Timeline.current(lake, operator.name).identity.divided()
     if divided is not None:
         operator = operator.grouped(divided.parts, divided.key_groups)
@@ -76,13 +76,13 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
     return operator if groups is None else operator.sampled(groups)
 
 
-def _kept(lake: Lake, operator: str) -> tuple[tuple[int, ...] | None, int | None]:
+def _recorded_sample(lake: Lake, operator: str) -> tuple[tuple[int, ...] | None, int | None]:
     """The numbers of a sample, and the number among which they were drawn."""
     content = read(_path(lake, operator))
     if content is None:
         return None, None
-    kept = json.loads(content)
-    return (tuple(kept["groups"]), int(kept["among"])) if isinstance(kept, dict) else (tuple(kept), None)
+    sample = json.loads(content)
+    return (tuple(sample["groups"]), int(sample["among"])) if isinstance(sample, dict) else (tuple(sample), None)
 
 
 def _path(lake: Lake, operator: str) -> str:
