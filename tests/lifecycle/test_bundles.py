@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from events import disorder
 from ruled import RULED, spread
-from staged import PEAKS
+from staged import BUSIEST
 from streams import ONCE, PAIRED, VISITS, WATCHED, WINDOWED, check
 
 from floodmark import Operator
@@ -34,7 +34,7 @@ def numbers(lake: Lake, code: Operator) -> tuple[int, int] | None:
 
 
 @pytest.mark.feature("K10")
-@pytest.mark.parametrize("code", [WINDOWED, WATCHED, PAIRED, VISITS, ONCE, RULED, PEAKS], ids=lambda code: code.name)
+@pytest.mark.parametrize("code", [WINDOWED, WATCHED, PAIRED, VISITS, ONCE, RULED, BUSIEST], ids=lambda code: code.name)
 @pytest.mark.few(2)
 def test_a_stream_of_many_key_groups_has_few_bundles(engine: Computing, tmp_path: Path, code: Operator) -> None:
     lake, log = Lake(str(tmp_path / "lake")), spread(code, 8)
