@@ -178,7 +178,7 @@ def test_a_stream_that_ends_once_it_has_caught_up_writes_no_progress_of_its_own_
     done = engine.run_unbounded(nothing_at_all, lake, until_caught_up=True, files_per_batch=1)
     for output in nothing_at_all.outputs:
         commits = [record for _, record in history.standing_of(lake.output(output.table), MicroBatch)]
-        assert [one.settled for one in commits] == [False] * done.micro_batches + [True]
+        assert [one.settled for one in commits] == [True] + [False] * done.micro_batches, "the newest first"
 
 
 @operator
