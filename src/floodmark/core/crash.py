@@ -137,6 +137,8 @@ POINTS = MappingProxyType(
             "step.restore_state",
             "step.empty",
             "step.restore_values",
+            "step.note_revision",
+            "step.append_difference",
             "step.restore_table",
             "step.seek",
             "step.make_current",
@@ -194,6 +196,14 @@ POINTS = MappingProxyType(
         "graft": (
             "graft.before_files",
             "graft.before_commit",
+        ),
+        "difference": (
+            "step.note_revision",
+            "step.append_difference",
+            "difference.before_write",
+            "difference.before_files",
+            "difference.before_commit",
+            "difference.after_commit",
         ),
         "fork": (
             "fork.before_tables",

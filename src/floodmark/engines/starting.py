@@ -10,6 +10,7 @@ from floodmark.lake.folder.storage import file_system, read
 from floodmark.lake.restore import readers
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending
+from floodmark.lake.results import revised
 from floodmark.lake.results.tables import take_over
 from floodmark.lake.stream import fence
 from floodmark.lake.stream.batch_state import check_read
@@ -30,8 +31,8 @@ def check_tables(operator: Operator, lake: Lake, filled: Collection[str] = froze
 
     Raises:
         ExecutionError: EXECUTION-002, a table is missing.
-        LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake, LIFECYCLE-270 the
-            outputs are replicas.
+        LifecycleError: LIFECYCLE-034 a rollback of the stream is not finished, LIFECYCLE-042 the stream has moved to another lake, LIFECYCLE-045 an
+            input takes back rows of any event time, LIFECYCLE-270 the outputs are replicas.
     """
     refuse_while_pending(lake, operator.name)
     refuse_moved(lake, operator.name)
@@ -43,6 +44,7 @@ def check_tables(operator: Operator, lake: Lake, filled: Collection[str] = froze
             target = input_.upstream.operator.name if input_.upstream else input_.table
             fix = f"Fill it first: floodmark {verb} {target}"
             check_there(lake.input(input_), f"input '{input_.name}' of '{operator.name}'", fix)
+    revised.check(operator, lake)
 
 
 def check_outputs(timeline: Timeline) -> None:

@@ -12,7 +12,7 @@ from floodmark.core.time import Interval
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.logs.log import check_required
-from floodmark.lake.restore import savepoints
+from floodmark.lake.restore import differences, savepoints
 from floodmark.lake.restore.cuts import create_coordinated_savepoints, readers
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import (
@@ -31,6 +31,7 @@ from floodmark.lake.results import frozen, tables
 from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan, plan
 from floodmark.lifecycle.steps import Compute, Define, Save, Step, Widen, take
+from floodmark.lifecycle.switch import Followed, Switchover
 from floodmark.lifecycle.switch import steps as turn_steps
 from floodmark.spec.graph.operator import Operator, Output
 from floodmark.spec.values.run import BatchInfo, RunResult
@@ -57,11 +58,15 @@ class Upgraded:
         plan: the changes of the definition.
         savepoint: id of the savepoint to roll back to; None if nothing was done.
         readers: streams that have read tables which were replaced: they have to be computed anew, and refuse to resume until then.
+        because: why these cannot follow as a difference, for people; empty where none reads.
+        followers: streams that have read tables which were replaced, and follow the difference when they resume.
     """
 
     plan: Plan
     savepoint: str | None = None
     readers: tuple[str, ...] = ()
+    because: str = ""
+    followers: tuple[str, ...] = ()
 
 
 def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan:
@@ -210,8 +215,36 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
     begun = pending(lake)
     if changes.changes and begun is None:
         frozen.check(lake, operator.name, [Interval()], "a rebuild")
-    reading = tuple(readers(operator.name, streams(lake))) if begun or changes.changes else ()
-    return Upgraded(plan=changes, savepoint=begun.back if begun else None, readers=reading)
+    would = Upgraded(plan=changes, savepoint=begun.back if begun else None)
+    if begun is not None:
+        return _finished(would, lake, begun)
+    if not changes.changes:
+        return would
+    followed, because = _would_follow(operator, lake)
+    return _read(would, lake, followed, because)
+
+
+def _would_follow(operator: Operator, lake: Lake) -> tuple[Followed | None, str]:
+    columns = {output.table: output.schema.types for output in operator.outputs}
+    return differences.would_follow(lake, operator.name, columns)
+
+
+def _read(upgraded: Upgraded, lake: Lake, followed: Followed | None, because: str) -> Upgraded:
+    """An upgrade with the streams that have read what it replaces."""
+    name = upgraded.plan.operator
+    known = streams(lake)
+    reading = tuple(readers(name, known))
+    if followed is None:
+        return replace(upgraded, readers=reading, because=because if reading else "")
+    following = tuple(one for one in reading if set(known[one].tables) & set(followed.revises))
+    return replace(upgraded, readers=tuple(one for one in reading if one not in following), followers=following)
+
+
+def _finished(upgraded: Upgraded, lake: Lake, begun: Switchover) -> Upgraded:
+    """An upgrade that an unfinished switch will have been, or was."""
+    followed = begun.targets[0].followed
+    because = "" if followed is not None else "the rebuild that was begun has decided so"
+    return _read(replace(upgraded, savepoint=begun.back), lake, followed, because)
 
 
 def rebuild_steps(operator: Operator, lake: Lake, why: str = "", between: Sequence[Step] = ()) -> list[Step]:
@@ -230,7 +263,8 @@ def rebuild_steps(operator: Operator, lake: Lake, why: str = "", between: Sequen
         return []
     outputs = {output.table: output.current is not None for output in operator.outputs}
     values = [table for table, keeps in outputs.items() if keeps]
-    turn = beside_turn(lake, operator.name, _beside(lake, operator).root, outputs, values)
+    beside, (followed, _) = _beside(lake, operator), _would_follow(operator, lake)
+    turn = beside_turn(lake, operator.name, beside.root, outputs, values, followed=followed)
     compute = Compute(operator=operator.name, version=operator.version)
     again = replace(compute, again=True)
     before = [compute, *between, again] if between else [compute, again, save(operator, why)]
@@ -278,7 +312,7 @@ def rebuild(
         with stopped(lake, begun.operators):
             perform(lake, begun)
         _tidy(lake, begun.targets[0].savepoint, begun.targets[0].source)
-        return replace(would, savepoint=begun.back, readers=tuple(readers(operator.name, streams(lake))))
+        return _finished(would, lake, begun)
     beside = _beside(lake, operator)
     if would.plan.deployed is None or not would.plan.changes:
         for savepoint in savepoints.savepoints(
@@ -304,9 +338,14 @@ def rebuild(
                 lambda step: created.append(_coordinated_savepoint(operator.name, lake, step.why)),
             )
             made = created[0]
-        taken = become(lake, operator.name, beside, again=_again(operator), back=made.manifest.id, why=_why(operator))
+        followed, because = _would_follow(operator, lake)
+        if followed is not None and (because := differences.follow(lake, operator.name, beside, followed)):
+            followed = None
+        about = {"again": _again(operator), "back": made.manifest.id, "why": _why(operator)}
+        taken = become(lake, operator.name, beside, **about, followed=followed)
+        upgraded = _read(Upgraded(plan=would.plan, savepoint=made.manifest.id), lake, followed, because)
     _tidy(lake, taken, beside.root)
-    return Upgraded(plan=would.plan, savepoint=made.manifest.id, readers=tuple(reading))
+    return upgraded
 
 
 def _coordinated_savepoint(name: str, lake: Lake, why: str) -> Savepoint:

@@ -131,6 +131,29 @@ class RestoreTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRevision:
+    """The tables of streams that follow a rebuild record that their rows may take back rows of any event time from now on."""
+
+    operator: str
+    tables: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"note in {', '.join(self.tables)} that rows of any event time may be taken back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendDifference:
+    """Retractions and rows that make an output what it is in another lake, in one commit that fences its writer and that readers of the output follow."""
+
+    operator: str
+    table: str
+    readers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"append to {self.table}, in one commit, what changes in it, which {', '.join(self.readers)} will follow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
     """A stream's positions move behind the commits that restored its input tables."""
 
@@ -287,6 +310,8 @@ Step = (
     | RestoreState
     | Empty
     | RestoreValues
+    | NoteRevision
+    | AppendDifference
     | RestoreTable
     | Seek
     | MakeCurrent
@@ -303,7 +328,7 @@ Step = (
     | Purge
 )
 
-Switching = RestoreState | Empty | RestoreValues | RestoreTable | Seek | MakeCurrent
+Switching = RestoreState | Empty | RestoreValues | NoteRevision | AppendDifference | RestoreTable | Seek | MakeCurrent
 """Steps of a switch, each of one stream."""
 
 Some = TypeVar("Some", bound=Step)

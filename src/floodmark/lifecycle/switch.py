@@ -13,7 +13,30 @@ from pydantic import TypeAdapter
 
 from floodmark.lifecycle.cutover import CutoverPlan
 from floodmark.lifecycle.savepoint import Manifest, TableVersion
-from floodmark.lifecycle.steps import Empty, MakeCurrent, RestoreState, RestoreTable, RestoreValues, Seek, Switching
+from floodmark.lifecycle.steps import (
+    AppendDifference,
+    Empty,
+    MakeCurrent,
+    NoteRevision,
+    RestoreState,
+    RestoreTable,
+    RestoreValues,
+    Seek,
+    Switching,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """How the readers of a stream follow its rebuild as a difference.
+
+    Args:
+        readers: replaced table -> versions of the operators whose streams read it, ``name@3f9a2c1b``.
+        revises: tables of all streams that follow, directly or through others.
+    """
+
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    revises: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +55,7 @@ class Target:
         source: root of a lake whose tables of the same names replace the outputs instead; empty for none.
         moves: position of an input -> the table of this switch that the input reads.
         cutover: which results remain when ``source`` replaces the outputs; None if none remain.
+        followed: how readers follow the replacement; None if no reader does.
     """
 
     operator: str
@@ -45,6 +69,7 @@ class Target:
     source: str = ""
     moves: Mapping[int, str] = field(default_factory=dict)
     cutover: CutoverPlan | None = None
+    followed: Followed | None = None
 
     @staticmethod
     def onto(state: Manifest, *, timeline: int, ends: int, source: str, cutover: CutoverPlan | None = None) -> Target:
@@ -118,6 +143,7 @@ class Turn:
         values: outputs that have a ``__current`` table.
         retired: tables that the stream no longer writes.
         follows: tables of the switch that the stream reads.
+        followed: how readers follow the replacement of the tables.
     """
 
     operator: str
@@ -127,6 +153,7 @@ class Turn:
     values: Collection[str] = ()
     retired: Sequence[str] = ()
     follows: Sequence[str] = ()
+    followed: Followed = field(default_factory=Followed)
 
 
 def steps(turns: Sequence[Turn]) -> Iterator[Switching]:
@@ -138,14 +165,22 @@ def steps(turns: Sequence[Turn]) -> Iterator[Switching]:
     for turn in turns:
         yield RestoreState(operator=turn.operator, timeline=turn.timeline, origin=turn.origin)
     for turn in turns:
-        for table in turn.retired:
-            yield Empty(operator=turn.operator, table=table)
-        for table, origin in reversed(list(turn.tables.items())):  # the main output last, its last values before it
-            if table in turn.values:
-                yield RestoreValues(operator=turn.operator, table=f"{table}__current")
-            yield RestoreTable(operator=turn.operator, table=table, origin=origin)
+        yield from _of_tables(turn)
     for turn in turns:
         if turn.follows:
             yield Seek(operator=turn.operator, tables=tuple(turn.follows))
     for turn in turns:
         yield MakeCurrent(operator=turn.operator, timeline=turn.timeline)
+
+
+def _of_tables(turn: Turn) -> Iterator[Switching]:
+    if turn.followed.revises:
+        yield NoteRevision(operator=turn.operator, tables=turn.followed.revises)
+    for table in turn.retired:
+        yield Empty(operator=turn.operator, table=table)
+    for table, origin in reversed(list(turn.tables.items())):  # the main output last, its last values before it
+        if table in turn.values:
+            yield RestoreValues(operator=turn.operator, table=f"{table}__current")
+        if readers := turn.followed.readers.get(table):
+            yield AppendDifference(operator=turn.operator, table=table, readers=readers)
+        yield RestoreTable(operator=turn.operator, table=table, origin=origin)

@@ -165,5 +165,9 @@ def report(would: "Upgraded", steps: "list[Step]") -> str:
         for change in plan.changes
     ]
     numbered = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
-    readers = [f"- {reader} has read what is replaced, and has to be computed anew" for reader in would.readers]
+    because = f", because {would.because}" if would.because else ""
+    readers = [f"- {reader} follows as a difference" for reader in would.followers]
+    readers += [
+        f"- {reader} has read what is replaced, and has to be computed anew{because}" for reader in would.readers
+    ]
     return "\n".join([f"{plan.deployed} -> {plan.defined}: {plan.verdict}", "", *changes, "", *numbered, *readers])

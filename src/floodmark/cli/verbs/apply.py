@@ -79,8 +79,10 @@ def _checked(
         computing(opened, console).check_deployed(operator, lake)
     console.say(_would(operator, would, rebuild=request.rebuild))
     console.steps(steps)
+    for reader in would.followers:
+        console.say(f"  {reader} would follow as a difference: rows that are taken back and new rows")
     for reader in would.readers:
-        console.say(f"  {reader} would have read what is replaced, and would have to be computed anew")
+        console.say(f"  {reader} would have read what is replaced, and would have to be computed anew{_because(would)}")
     return _document(would) | {"steps": documents(steps)}
 
 
@@ -102,7 +104,13 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
 
 
 def _document(upgraded: Upgraded) -> dict[str, Any]:
-    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, "readers": list(upgraded.readers)}
+    reading = {"readers": list(upgraded.readers), "because": upgraded.because, "followers": list(upgraded.followers)}
+    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, **reading}
+
+
+def _because(upgraded: Upgraded) -> str:
+    """Why readers cannot follow as a difference, as the end of a sentence."""
+    return f", because {upgraded.because}" if upgraded.because else ""
 
 
 def _stopped(opened: LoadedWorkspace, console: Console, operator: Operator, request: UpgradeRequest) -> Upgraded:
@@ -163,6 +171,10 @@ def _say(console: Console, operator: Operator, upgraded: Upgraded, outcome: str)
         )  # without changes: the version is verified again
         console.say(f"{before}{upgraded.plan.defined}: {outcome}")
         console.say(f"  go back: floodmark rollback {operator.name} --to {upgraded.savepoint}")
+    for reader in upgraded.followers:
+        console.say(f"  {reader} follows the difference when it resumes")
+    if upgraded.because:
+        console.say(f"  readers cannot follow as a difference, because {upgraded.because}")
     for reader in upgraded.readers:
         console.say(
             f"  {reader} has read what was replaced: floodmark run {reader} --unbounded --from-scratch --until-caught-up"

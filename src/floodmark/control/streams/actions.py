@@ -34,6 +34,7 @@ from floodmark.engines.upgrading import Run, Upgraded, check
 from floodmark.engines.upgrading import rebuild as rebuild_beside
 from floodmark.lake.restore import cuts, rollback, savepoints, switch
 from floodmark.lake.restore.savepoints import Savepoint
+from floodmark.lake.stream.batch_state import check_read
 from floodmark.lake.stream.timeline import Timeline, streams
 from floodmark.lifecycle.plan import Plan
 from floodmark.lifecycle.requests import RollbackRequest
@@ -132,7 +133,8 @@ def rebuild(
     """Rebuild a stream: compute all its input with the code's definition in a shadow lake, stop the stream, switch, start and verify; else roll back.
 
     Args:
-        fleet: the fleet of the stream. Downstream streams stay stopped, as they must be computed from scratch.
+        fleet: the fleet of the stream. Downstream streams that follow the difference run again; all others stay stopped, as they must be
+            computed from scratch.
         run: ``run_unbounded`` of an engine, bound to a session.
         operator: the operator as the code defines it.
         why: note stored with the action and its savepoint.
@@ -171,6 +173,7 @@ def rebuild(
         if upgraded.savepoint is None:
             return upgraded, fleet.store.close(action.id, "done", "nothing was switched")
         fleet.store.record_step(action.id, "verifying", savepoint=upgraded.savepoint)
+        _restart_followers(fleet, fleet.store.action(action.id))
         savepoint = savepoints.find(fleet.lake, upgraded.savepoint)
         return upgraded, resume_unfinished(fleet, package, savepoint, action, verification, turn)
 
@@ -242,7 +245,15 @@ def rebuild_steps(fleet: Fleet, operator: Operator, why: str, verification: Veri
     names = [name, *cuts.readers(name, streams(lake))]
     old = wanted(fleet, names, need=False)
     begun = upgrading.rebuild_steps(operator, lake, between=[*pausing(names, old, why or f"before {operator.version}")])
-    return [*begun, *(starting(name, operator.version, old[name], verification) if begun else ())]
+    if not begun:
+        return []
+    followers = upgrading.check_rebuild(operator, lake).followers
+    again = (
+        Deploy(operator=one, version=old[one]["version"], desired=desired_of(old[one]))
+        for one in followers
+        if one in old
+    )
+    return [*begun, *again, *starting(name, operator.version, old[name], verification)]
 
 
 def rollback_steps(fleet: Fleet, prepared: rollback.Prepared) -> list[Step]:
@@ -321,6 +332,7 @@ def _recover_rebuild(fleet: Fleet, left: Action) -> None:
     if has_switched(fleet, left):
         package = left.old[name].get("next") or fleet.pack()
         fleet.deploy(name, package, left.version, desired_of(left.old[name]))
+        _restart_followers(fleet, left)
         fleet.store.close(left.id, "done", "whoever did it was killed once it was done")
     else:
         abandon(fleet, left, "whoever did it was killed")
@@ -564,6 +576,22 @@ def _restart(fleet: Fleet, old: Old) -> None:
         deployed = Timeline.current(fleet.lake, name).identity.deployed()
         if deployed is None or deployed.version == deployment.version:
             fleet.want(name, desired_of(old[name]))
+
+
+def _restart_followers(fleet: Fleet, action: Action) -> None:
+    """Restart the streams that were stopped for a rebuild and can resume behind it."""
+    resumable = {}
+    for name, entry in action.old.items():
+        timeline = Timeline.current(fleet.lake, name)
+        try:
+            if timeline.deployed is not None:
+                check_read(timeline)
+        except LifecycleError as error:
+            if error.code != "LIFECYCLE-038":
+                raise
+            continue
+        resumable |= {name: entry} if name != action.operator else {}
+    _restart(fleet, resumable)
 
 
 def _redeploy(fleet: Fleet, prepared: rollback.Prepared, known: Old, step: Deploy) -> None:

@@ -71,7 +71,7 @@ def adopt_stream(lake: Lake, savepoint: Savepoint) -> Timeline:
         if not any(map(origin.is_replica, paths)) and current.identity.deployed() is not None:
             raise _no_replica(f"operator '{name}' in lake {lake.root}", f"floodmark run {name} --unbounded")
         savepoints.check(savepoint)
-        check_inputs(lake, name, manifest.inputs, since=savepoint.since)
+        check_inputs(lake, manifest.version, manifest.inputs, since=savepoint.since)
         fix = f"Copy the savepoint again, where it was made: floodmark savepoint copy {manifest.id} --to {lake.root}"
         for output in manifest.outputs:
             check_output(lake, output, f"adoption of '{name}', table '{output.table}'", fix)

@@ -83,6 +83,8 @@ def commits(path: str, since: int, upto: int | None = None) -> Iterator[Commit]:
         if (upto is not None and commit.version > upto) or (undone is not None and commit.version > undone):
             continue
         if isinstance(commit.record, Restored):
+            if 0 <= commit.record.difference <= since:  # what it puts in place is read already
+                continue
             undone = commit.record.restored
             if undone >= since:
                 continue

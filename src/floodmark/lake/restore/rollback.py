@@ -181,7 +181,7 @@ def prepare(
         else:
             since[name] = began_with(positions_at(Timeline.current(lake, name), state.batch))
     for name, state in chosen.items():
-        check_inputs(lake, name, state.inputs, written, since[name])
+        check_inputs(lake, state.version, state.inputs, written, since[name])
         lost += [_check_table(lake, name, manifest.id, output, backfills=backfills) for output in state.outputs]
         targets.append(
             Target(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from deltalake import DeltaTable
 
@@ -14,7 +15,7 @@ from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.locks import BOUNDED, data_files, exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import file_system, read, write
-from floodmark.lake.restore import savepoints
+from floodmark.lake.restore import differences, savepoints
 from floodmark.lake.results import frozen, verdicts
 from floodmark.lake.stream import fence, last_values, positions
 from floodmark.lake.stream.checkpoint import checkpoint_at
@@ -29,8 +30,10 @@ from floodmark.lake.writing.writer import Writer, committed
 from floodmark.lifecycle.cutover import CutoverPlan
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.steps import (
+    AppendDifference,
     Empty,
     MakeCurrent,
+    NoteRevision,
     RestoreState,
     RestoreTable,
     RestoreValues,
@@ -38,7 +41,7 @@ from floodmark.lifecycle.steps import (
     Switching,
     take,
 )
-from floodmark.lifecycle.switch import Switchover, Target, Turn
+from floodmark.lifecycle.switch import Followed, Switchover, Target, Turn
 from floodmark.lifecycle.switch import steps as turn_steps
 
 _PATIENCE_SECONDS = 60
@@ -160,7 +163,15 @@ def check_frozen(lake: Lake, targets: Iterable[Target]) -> None:
 
 
 def become(
-    lake: Lake, operator: str, beside: Lake, *, again: str, back: str, why: str, cutover: CutoverPlan | None = None
+    lake: Lake,
+    operator: str,
+    beside: Lake,
+    *,
+    again: str,
+    back: str,
+    why: str,
+    cutover: CutoverPlan | None = None,
+    followed: Followed | None = None,
 ) -> str:
     """Replace a stopped stream's state and tables by those of a stopped stream of the same operator in another lake. One commit per table.
 
@@ -172,6 +183,7 @@ def become(
         back: id of the savepoint that would undo the switch.
         why: note for the savepoint that transfers the state.
         cutover: the cut-over that decides which results stay; by default none stays.
+        followed: how readers of the tables, which are stopped, follow the replacement; by default they have to be computed anew.
 
     Returns:
         Id of the savepoint that transferred the state. It names tables of the other lake, so it is useless afterwards.
@@ -181,6 +193,7 @@ def become(
     target = Target.onto(
         taken, timeline=timeline.next().number, ends=timeline.number, source=beside.root, cutover=cutover
     )
+    target = replace(target, followed=followed)
     perform(lake, Switchover(again=again, targets=(target,), back=back))
     return taken.id
 
@@ -220,6 +233,7 @@ def _turn(lake: Lake, target: Target, there: Collection[str]) -> Turn:
         values=values,
         retired=_retired(ended, values, _outputs(new) if target.source else None),
         follows=tuple(target.moves.values()),
+        followed=target.followed or Followed(),
     )
 
 
@@ -235,6 +249,7 @@ def beside_turn(
     tables: Iterable[str],
     values: Collection[str],
     cutover: CutoverPlan | None = None,
+    followed: Followed | None = None,
 ) -> Turn:
     """The steps by which a stream would be replaced by a stream of the same operator in another lake.
 
@@ -245,6 +260,7 @@ def beside_turn(
         tables: output tables of the other stream, the main output first.
         values: the tables among them with last values.
         cutover: the cut-over that decides which results stay; by default none stays.
+        followed: how readers of the tables would follow; by default they would have to be computed anew.
     """
     timeline, origins = Timeline.current(lake, operator), dict.fromkeys(tables, _origin(source, cutover))
     return Turn(
@@ -254,6 +270,7 @@ def beside_turn(
         tables=origins,
         values=values,
         retired=_retired(timeline.identity, values, origins),
+        followed=followed or Followed(),
     )
 
 
@@ -287,6 +304,10 @@ def _perform_step(lake: Lake, targets: Mapping[str, Target], step: Switching) ->
             _empty_retired(timeline, target, table)
         case RestoreValues(table=table):
             _switch_values(timeline, target, wanted[table.removesuffix("__current")])
+        case NoteRevision(tables=tables):
+            differences.note_revision(lake, target, tables)
+        case AppendDifference(table=table):
+            differences.append(timeline, target, wanted[table])
         case RestoreTable(table=table):
             _switch_table(timeline, target, wanted[table])
             history.keep(lake.output(table), entries.version_of(lake.output(table)) + 1)
@@ -297,6 +318,7 @@ def _perform_step(lake: Lake, targets: Mapping[str, Target], step: Switching) ->
             _seek(timeline, target, targets)
         case MakeCurrent():
             remove(timeline.folder(_CUTOVER))
+            differences.tidy(lake, target.operator)
             timeline.make_current()
 
 
@@ -400,6 +422,8 @@ def _switch_table(timeline: Timeline, target: Target, wanted: TableVersion) -> N
     """Restore or replace a table by its target. Repeatable."""
     path, app = timeline.lake.output(wanted.table), f"{timeline.app(wanted.table)}/switch"
     record = _record(target, wanted.table, -1 if target.source else wanted.version)
+    if target.followed is not None and (versions := target.followed.readers.get(wanted.table)):
+        record = replace(record, difference=entries.version_of(path), followers=versions)
     fences = fence.transactions(_ended(timeline, target), wanted.table)
     if committed(path, app) is not None:
         return

@@ -11,7 +11,7 @@ from floodmark.core.errors import CapabilityError, ExecutionError
 from floodmark.core.time import END, NEVER, Interval, describe
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import coverage as kept_coverage
-from floodmark.lake.results import frozen, gates
+from floodmark.lake.results import frozen, gates, revised
 from floodmark.lake.results.needs import input_versions, reads
 from floodmark.lake.results.own_stream import Shortfall, check_stream
 from floodmark.lake.table import changes, division, entries, history
@@ -84,8 +84,8 @@ def readiness(
     Raises:
         CapabilityError: CAPABILITY-002, the results of the interval are not a part of the results of all of time.
         ExecutionError: EXECUTION-002, an input or one of several outputs has no table.
-        LifecycleError: LIFECYCLE-005 the operator's stream has yet to write or read part of the interval, LIFECYCLE-201 results of it are frozen,
-            LIFECYCLE-197 a gate of an input is closed.
+        LifecycleError: LIFECYCLE-005 the operator's stream has yet to write or read part of the interval, LIFECYCLE-045 an input takes back rows of
+            any event time, LIFECYCLE-201 results of it are frozen, LIFECYCLE-197 a gate of an input is closed.
         PlanError: PLAN-003, the output tables have other asset partitions.
     """
     ready = _readiness(operator, lake, interval, late_rows, force=force)
@@ -98,6 +98,7 @@ def readiness(
 
 def _readiness(operator: Operator, lake: Lake, interval: Interval, late_rows: LateRows, *, force: bool) -> Readiness:
     _check_interval(operator, interval, late_rows)
+    revised.check(operator, lake)
     versions = input_versions(operator, lake)
     check_stream(operator, lake, interval)
     anew = interval.everything and any(division.other(lake.output(o.table), o) for o in operator.outputs)

@@ -62,8 +62,9 @@ def check_read(timeline: Timeline) -> None:
     Raises:
         LifecycleError: LIFECYCLE-038.
     """
-    read = positions_at(timeline, max(timeline.checkpoint.last_committed(), 0))
-    check_inputs(timeline.lake, timeline.operator, inputs_of(timeline, read), since=began_with(read))
+    read, deployed = positions_at(timeline, max(timeline.checkpoint.last_committed(), 0)), timeline.identity.deployed()
+    version = timeline.operator if deployed is None else deployed.version
+    check_inputs(timeline.lake, version, inputs_of(timeline, read), since=began_with(read))
 
 
 def began_with(read: Mapping[str, Position]) -> dict[str, int]:
@@ -84,9 +85,11 @@ def check_inputs(
 ) -> None:
     """Check that a stream can resume on its inputs: the rows it has read are unchanged, and later commits only append.
 
+    A replacement whose difference the stream follows counts as appended.
+
     Args:
         lake: the lake the stream runs in.
-        operator: name of the stream's operator.
+        operator: version of the stream's operator, ``name@3f9a2c1b``.
         inputs: input name -> table version up to which the stream has read.
         but: ids of tables whose commits are not checked for restores.
         since: input name -> the table version the stream started from, where its initial files may not all be read.
@@ -94,9 +97,10 @@ def check_inputs(
     Raises:
         LifecycleError: LIFECYCLE-038, an input table was created again, or was restored after the version that is read.
     """
-    anew = f"Compute it anew: floodmark run {operator} --unbounded --from-scratch --until-caught-up, then floodmark start {operator}"
+    named = operator.partition("@")[0]
+    anew = f"Compute it anew: floodmark run {named} --unbounded --from-scratch --until-caught-up, then floodmark start {named}"
     for name, table_version in inputs.items():
-        path, where = input_path(lake, table_version.table), f"operator '{operator}', input '{name}'"
+        path, where = input_path(lake, table_version.table), f"operator '{named}', input '{name}'"
         check_there(path, where, anew)
         if table_version.id and entries.id_of(path) != table_version.id:
             got = f"another '{table_version.table}', made since"
@@ -105,10 +109,14 @@ def check_inputs(
             table_version.table
         ):  # a log is never restored to an older version
             continue
-        for commit in history.standing(path, limit=None):
-            if commit.version <= max(table_version.version, since.get(name, -1)):
+        read, own = max(table_version.version, since.get(name, -1)), path == lake.output(table_version.table)
+        for commit in history.every(path):
+            if commit.version <= read:
                 break
-            if isinstance(commit.record, Restored):
+            if not isinstance(commit.record, Restored):
+                continue
+            here = own or read >= commit.record.difference
+            if not (here and commit.record.follows(operator, read)):
                 got = f"a {commit.record.mode} of '{table_version.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
 

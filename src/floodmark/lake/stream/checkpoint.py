@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
@@ -76,6 +76,10 @@ class Checkpoint(Protocol):
 
     def positions(self, batch: int) -> list[Position]:
         """The position of each source of the query at the end of a micro-batch, in the order of the sources."""
+        ...
+
+    def skipped(self, batch: int) -> Collection[str]:
+        """Names of inputs, or ids of their tables, of which the stream leaves out rows with a ``_sequence`` up to a known one."""
         ...
 
     def move(self, batch: int, source: int, version: int, table: str) -> None:

@@ -271,6 +271,9 @@ class Restored:
         savepoint: id of the savepoint the stream resumes from.
         batch: micro-batch of the savepoint.
         progress: progress of the table, ms.
+        difference: the version at whose end a reader of the commits has read the replaced contents: the commit with the difference between the
+            contents before and after; -1 if there is none.
+        followers: versions of the operators whose streams read on behind ``difference``, ``name@3f9a2c1b``; all others are computed anew.
     """
 
     mode: Literal["rollback", "rebuild", "fork"]
@@ -282,6 +285,18 @@ class Restored:
     savepoint: str
     batch: int
     progress: int
+    difference: int = -1
+    followers: tuple[str, ...] = ()
+
+    def follows(self, version: str, read: int) -> bool:
+        """(version of an operator, the table version its stream has read) -> True if the stream can read on behind the replacement.
+
+        A stream that has read the difference may have been upgraded since.
+        """
+        if read >= self.difference >= 0:
+            version, followers = version.partition("@")[0], {one.partition("@")[0] for one in self.followers}
+            return version in followers
+        return self.difference >= 0 and version in self.followers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +346,19 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revised:
+    """From this commit on, a stream's rows take back rows of any event time: it follows the rebuild of a stream that it reads, as a difference.
+
+    Args:
+        operator: name of the operator that was rebuilt.
+        version: version of the operator after the rebuild.
+    """
+
+    operator: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """Processing time of a micro-batch, in the table ``ticks``.
 
@@ -376,6 +404,7 @@ Record = (
     | Cleaned
     | Compacted
     | Forgotten
+    | Revised
     | Ticked
     | Compared
     | SetAside
@@ -387,6 +416,7 @@ _PLAIN = MappingProxyType(
         "cleaned": Cleaned,
         "compacted": Compacted,
         "forgotten": Forgotten,
+        "revised": Revised,
         "compared": Compared,
         "set_aside": SetAside,
     }
@@ -400,7 +430,7 @@ def progress_of(record: Record | None) -> int | None:
 
 
 def encode(record: Record) -> str:
-    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``forgotten``, ``compared``, ``set_aside`` or ``floodmark``."""
+    """The record as ``userMetadata``: JSON under ``landing``, ``fence``, ``cleaned``, ``compacted``, ``forgotten``, ``revised``, ``compared``, ``set_aside`` or ``floodmark``."""
     name = next((name for name, kind in _PLAIN.items() if isinstance(record, kind)), None)
     if name is not None:
         return _text({name: _plain(record)})
@@ -459,7 +489,8 @@ def _decoded(value: Mapping[str, Any]) -> Record:
         case "bounded":
             return BoundedRun.from_json(value)
         case "rollback" | "rebuild" | "fork":
-            return Restored(**_known(Restored, value))
+            known = _known(Restored, value)
+            return Restored(**known | {"followers": tuple(known.get("followers", ()))})
         case None:
             return Ticked(**_known(Ticked, value))
         case other:

@@ -24,6 +24,7 @@ from floodmark.lake.table.commits import (
     MicroBatch,
     Record,
     Restored,
+    Revised,
     Ticked,
     decode,
     progress_of,
@@ -36,6 +37,10 @@ _FIRST, _TIMES = 20, 10
 
 UPKEEP = {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD COLUMNS"}
 """Delta operations that change no row."""
+_WITHOUT_ROWS = (Fenced, Cleaned, Compacted, Forgotten, Revised)
+"""Records of commits that change no row."""
+_REVISED = "revised.json"
+"""Name of the file beside a table that may have a ``Revised`` commit."""
 _MOST = 10_000
 """Most commits stored when their entries expire; about a year of hourly bounded runs."""
 
@@ -62,7 +67,7 @@ class Commit:
     def changes_rows(self) -> bool:
         """True if the commit adds, removes or replaces rows."""
         upkeep = self.record is None and self.operation in UPKEEP
-        return not upkeep and not isinstance(self.record, Fenced | Cleaned | Compacted | Forgotten)
+        return not upkeep and not isinstance(self.record, _WITHOUT_ROWS)
 
 
 def every(path: str, limit: int | None = None, *, upto: int | None = None) -> Iterator[Commit]:
@@ -117,7 +122,7 @@ def _commit(path: str, version: int, info: Mapping[str, Any]) -> Commit:
 def keep(path: str, first: int) -> None:
     """Store permanent facts about the commits before a version, before their entries are removed.
 
-    These are bounded runs, restores, writes of other programs except upkeep operations, and which commits changed no row. Micro-batches and landing commits
+    These are bounded runs, restores, revisions, writes of other programs except upkeep operations, and which commits changed no row. Micro-batches and landing commits
     are not stored: they matter only while their entries exist.
 
     Args:
@@ -133,7 +138,7 @@ def keep(path: str, first: int) -> None:
             break
         info = entries.commit_info(entry)
         commit = _commit(path, version, info)
-        if isinstance(commit.record, BoundedRun | Restored) or (
+        if isinstance(commit.record, BoundedRun | Restored | Revised) or (
             commit.record is None and commit.operation not in UPKEEP
         ):
             commits.append([version, commit.at, commit.operation, info.get("userMetadata")])
@@ -226,7 +231,7 @@ def standing(path: str, limit: int | None = LIMIT) -> Iterator[Commit]:
             continue
         if isinstance(commit.record, Restored):
             undone = commit.record.restored
-        if commit.record is not None and not isinstance(commit.record, Fenced | Cleaned | Compacted | Forgotten):
+        if commit.record is not None and not isinstance(commit.record, _WITHOUT_ROWS):
             yield commit
 
 
@@ -255,6 +260,31 @@ def replaced(path: str, since: int) -> bool:
         oldest = commit.version if oldest in {None, commit.version + 1} else oldest
     retained = _StoredHistory.read(path)
     return oldest is not None and oldest > since + 1 and (retained.upto < oldest or retained.lost > since)
+
+
+def will_be_revised(path: str) -> None:
+    """Write the file that makes ``revised`` look for a ``Revised`` commit. Without the file no entry is read."""
+    write(entries.beside(path, _REVISED), b"{}")
+
+
+def revised(path: str, version: int | None = None) -> bool:
+    """True if rows of a table take back rows of any event time, because its stream has followed a rebuild as a difference.
+
+    Args:
+        path: path of the table.
+        version: the version that is asked about; by default the newest.
+    """
+    if read(entries.beside(path, _REVISED)) is None:
+        return False
+    undone = None
+    for commit in every(path, upto=version):
+        if undone is not None and commit.version > undone:
+            continue
+        if isinstance(commit.record, Restored):
+            undone = commit.record.restored
+        if isinstance(commit.record, Revised):
+            return True
+    return False
 
 
 def progress(path: str, version: int | None = None) -> int | None:

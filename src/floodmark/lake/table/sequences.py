@@ -88,9 +88,14 @@ def results_in_order(table: DeltaTable) -> list[SequencedFile] | None:
     return files
 
 
-def ordered(table: DeltaTable, input_: Input) -> list[SequencedFile] | None:
-    """The files of an input's table in order, by ``in_order`` for logs and ``results_in_order`` for outputs; None if they are not in order."""
-    return in_order(table) if input_.upstream is None else results_in_order(table)
+def ordered(path: str, table: DeltaTable, input_: Input) -> list[SequencedFile] | None:
+    """The files of an input's table in order, by ``in_order`` for logs and ``results_in_order`` for outputs; None if they are not in order.
+
+    Sequences do not ascend in an output whose stream has followed a rebuild: steps without state keep those of their input, which begin anew.
+    """
+    if input_.upstream is None:
+        return in_order(table)
+    return None if history.revised(path, int(table.version())) else results_in_order(table)
 
 
 def grows(input_: Input) -> bool:
@@ -107,7 +112,7 @@ def grows(input_: Input) -> bool:
 def files_of(path: str, version: int, input_: Input) -> list[SequencedFile] | None:
     """The files of a version of an input's table in order; None if they are not in order or the version is no longer retained."""
     try:
-        return ordered(DeltaTable(path, version=version), input_)
+        return ordered(path, DeltaTable(path, version=version), input_)
     except DeltaError:
         return None
 
@@ -118,7 +123,7 @@ def begins_in_order(path: str, input_: Input) -> tuple[int, list[SequencedFile]]
     A new stream reads what an output's stream wrote, even if a bounded run replaced it since, unless the table was restored or cleaned.
     """
     newest = DeltaTable(path)
-    files = ordered(newest, input_)
+    files = ordered(path, newest, input_)
     if files is None or (input_.upstream is not None and history.replaced(path, -1) and not history.rewritten(path)):
         return None
     return newest.version(), files
@@ -132,7 +137,7 @@ def files_behind(path: str, version: int, input_: Input) -> tuple[int, list[Sequ
     if not DeltaTable.is_deltatable(path) or not grows(input_):
         return None
     newest = DeltaTable(path)
-    files = ordered(newest, input_)
+    files = ordered(path, newest, input_)
     if files is None or (input_.upstream is not None and history.replaced(path, version)):
         return None
     return newest.version(), files
@@ -154,7 +159,7 @@ def last_read(path: str, version: int, file: int, input_: Input | None = None) -
         table = DeltaTable(path, version=version) if version >= 0 else None
     except DeltaError:
         return None
-    if table is not None and (in_order(table) if input_ is None else ordered(table, input_)) is None:
+    if table is not None and (in_order(table) if input_ is None else ordered(path, table, input_)) is None:
         return None
     actions = (action.get("add") for action in (entries.actions(entry) if entry is not None else ()))
     added = [json.loads(action["stats"]) for action in actions if action and action["dataChange"]][: file + 1]

@@ -57,15 +57,15 @@ def graft(
     if writer.committed(app) is not None:
         return int(writer.table().version())
     crash.point("graft.before_files")
-    added = list(_linked(source, source_table, target))
+    added = list(linked(source, source_table, target))
     if also is not None:
-        added += _linked(also.path, DeltaTable(also.path, version=also.version), target, also.files)
+        added += linked(also.path, DeltaTable(also.path, version=also.version), target, also.files)
     crash.point("graft.before_commit")
     writer.become(added, record, (app, 1), fences, schema=schema, partition_by=partition_by)
     return int(writer.table().version())
 
 
-def _linked(source: str, table: DeltaTable, target: str, only: Collection[str] | None = None) -> Iterator[AddAction]:
+def linked(source: str, table: DeltaTable, target: str, only: Collection[str] | None = None) -> Iterator[AddAction]:
     """Link or copy files of a table into a new folder of the target table. Yields their add actions.
 
     Args:

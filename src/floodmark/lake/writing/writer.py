@@ -316,6 +316,34 @@ class Writer:
         else:
             attempt()
 
+    def extend(
+        self,
+        version: int,
+        files: Sequence[AddAction],
+        record: Record,
+        once: tuple[str, int],
+        fences: Sequence[Transaction],
+    ) -> None:
+        """Append files that are in the table's folder to a known version of the table.
+
+        Args:
+            version: the newest version of the table.
+            files: the files, in the order in which readers read them.
+            record: record of the commit.
+            once: (application id, version) of the transaction.
+            fences: transactions of other writers, which are to commit nothing any more.
+
+        Raises:
+            LifecycleError: LIFECYCLE-004, another writer has committed to the table since that version.
+        """
+        table = self.table()
+        if table.version() != version:
+            raise interrupted(self.path, f"one that has committed version {version + 1}")
+        try:
+            self._commit(table, files, record, _transactions(once, fences))
+        except CommitFailedError as error:
+            raise interrupted(self.path, f"one: {error}") from error
+
     def become(
         self,
         files: Sequence[AddAction],

@@ -113,6 +113,11 @@ class Checkpoint:
         recorded = self.batch(batch)
         return [] if recorded is None else list(recorded.positions)
 
+    def skipped(self, batch: int) -> Collection[str]:
+        """Names of inputs of which the stream leaves out rows with a ``_sequence`` up to a known one."""
+        recorded = self.batch(batch)
+        return () if recorded is None else recorded.behind.keys()
+
     def move(self, batch: int, source: int, version: int, table: str) -> None:
         """Set the version, of the table with this id, after which an input resumes. No stream may run on the checkpoint."""
         rewritten(self.path, batch, {source: Position(version, -1, table)})

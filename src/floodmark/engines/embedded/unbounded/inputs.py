@@ -323,7 +323,7 @@ class Reader:
         newest = entries.newest(self.path)
         if newest is None or newest < at.version:
             table_version = TableVersion(table=self.input.table, id=at.table, version=at.version, file=at.file)
-            check_inputs(self.lake, self.operator.name, {self.input.name: table_version})
+            check_inputs(self.lake, self.operator.version, {self.input.name: table_version})
         return newest is not None and min(newest, newest if self.last is None else self.last) > at.version
 
     def _added(self, entry: entries.Entry) -> Iterator[File]:

@@ -6,7 +6,7 @@ import json
 import platform
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from typing import Any
@@ -167,6 +167,10 @@ class Checkpoint:
         """Table id -> rows of a version's files that are read already; a query leaves these rows out."""
         content = read(f"{self.path}/{_PASSED}")
         return {table: Passed(*fields) for table, fields in json.loads(content or b"{}").items()}
+
+    def skipped(self, batch: int) -> Collection[str]:
+        """Ids of tables of which the stream leaves out rows with a ``_sequence`` up to a known one."""
+        return self.passed().keys() if batch >= 0 else ()
 
     def set_position(self, batch: int, source: int, position: Position, passed: Passed | None = None) -> None:
         """Set the position from which a source of the query resumes. No query may run on the checkpoint.

@@ -1,0 +1,301 @@
+"""A rebuild that readers follow as a difference: their results are those of readers that are computed anew, and nothing of them is computed anew."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import forked
+import pytest
+from deltalake import DeltaTable
+from followed import (
+    FOLLOWERS,
+    READERS,
+    current,
+    differences,
+    evens,
+    half_days,
+    hours,
+    land_some,
+    log,
+    results,
+    sums,
+    timelines,
+    totals,
+)
+from processes import paths
+from restated import never_less_than_nothing, standing
+
+from floodmark import Operator
+from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
+from floodmark.core.time import Interval
+from floodmark.engines.embedded.bounded.run import run_bounded
+from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.unbounded.run import run_unbounded
+from floodmark.engines.upgrading import Upgraded, check_rebuild, rebuild, rebuild_steps
+from floodmark.lake.folder.paths import Lake
+from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.table import history
+from floodmark.lifecycle.steps import kind
+
+
+@pytest.fixture(scope="module")
+def sail() -> Iterator[Sail]:
+    """One server for all tests."""
+    found = Sail(memory=300)
+    yield found
+    found.close()
+
+
+def run(sail: Sail, lake: Lake, *operators: Operator, anew: bool = False) -> None:
+    for one in operators:
+        run_unbounded(sail, one, lake, until_caught_up=True, files_per_batch=2, from_scratch=anew)
+
+
+def all_readers() -> list[Operator]:
+    return [define() for define in READERS.values()]
+
+
+def rebuilt(sail: Sail, lake: Lake, version: str) -> Upgraded:
+    return rebuild(partial(run_unbounded, sail), totals(version), lake)
+
+
+def as_anew(sail: Sail, lake: Lake) -> None:
+    """The results of the readers are those of readers that are computed anew, which they then are."""
+    before = {name: results(lake, name) for name in FOLLOWERS}
+    values = {name: current(lake, name) for name in ("sums", "pairs")}
+    assert all(before.values())
+    run(sail, lake, *all_readers(), anew=True)
+    assert before == {name: results(lake, name) for name in FOLLOWERS}
+    assert values == {name: current(lake, name) for name in ("sums", "pairs")}
+
+
+@pytest.mark.feature("V4")
+@pytest.mark.parametrize("version", ["few", "wide", "double"])
+@pytest.mark.few(1)
+def test_readers_end_as_if_they_were_computed_anew(sail: Sail, lake: Lake, version: str) -> None:
+    events = log()
+    land_some(lake, events, 0, 110)
+    run(sail, lake, totals("plain"), *all_readers())
+    upgraded = rebuilt(sail, lake, version)
+    assert (upgraded.followers, upgraded.readers, upgraded.because) == (FOLLOWERS, (), "")
+    (appended,) = differences(lake)
+    assert appended.rows > 0
+    land_some(lake, events, 110, 150)
+    run(sail, lake, totals(version), *all_readers())
+    land_some(lake, events, 150, 201)
+    run(sail, lake, totals(version), *all_readers())
+    assert timelines(lake) == [0, 0, 0]
+    as_anew(sail, lake)
+
+
+def test_rows_that_both_versions_have_are_not_touched_and_nothing_is_taken_back_twice(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    path = lake.output("totals")
+    before, version = standing(path), DeltaTable(path).version()
+    rebuilt(sail, lake, "few")
+    after, difference = standing(path), DeltaTable(path, version=version + 1)
+    rows = difference.to_pyarrow_table().to_pylist()
+    gone, come = before - after, after - before
+    assert gone
+    assert come
+    assert len(rows) - DeltaTable(path, version=version).to_pyarrow_table().num_rows == gone.total() + come.total() + 1
+    assert before & after
+    run(sail, lake, evens())
+    never_less_than_nothing(lake.output("evens"))
+
+
+def test_a_rebuild_that_changes_nothing_of_a_table_is_followed_by_a_marker(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    before = results(lake, "evens")
+    assert rebuilt(sail, lake, "same").followers == ("evens",)
+    assert [one.rows for one in differences(lake)] == [0]
+    run(sail, lake, evens())
+    assert results(lake, "evens") == before
+
+
+def test_two_rebuilds_are_followed_one_after_the_other(sail: Sail, lake: Lake) -> None:
+    events = log(3)
+    land_some(lake, events, 0, 80)
+    run(sail, lake, totals("plain"), *all_readers())
+    rebuilt(sail, lake, "few")
+    refused = rebuilt(sail, lake, "wide")
+    assert "has not read all of 'totals'" in refused.because
+    run(sail, lake, *all_readers(), anew=True)
+    land_some(lake, events, 80, 140)
+    run(sail, lake, totals("wide"), *all_readers())
+    for version in ("double", "plain"):
+        assert rebuilt(sail, lake, version).followers == FOLLOWERS
+        run(sail, lake, totals(version), *all_readers())
+    as_anew(sail, lake)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
+def test_drawn_rebuilds_are_followed_as_if_all_was_computed_anew(sail: Sail, lake: Lake, seed: int) -> None:
+    draw = random.Random(seed)
+    events, version, read = log(seed, 160), "plain", 0
+    for until in sorted(draw.sample(range(20, 161), 3)):
+        land_some(lake, events, read, until, pieces=draw.randint(1, 3))
+        read = until
+        run(sail, lake, totals(version), *all_readers())
+        version = draw.choice([one for one in ("plain", "few", "wide", "double") if one != version])
+        upgraded = rebuilt(sail, lake, version)
+        assert upgraded.followers == FOLLOWERS, upgraded.because
+        if draw.random() < 0.5:
+            run(sail, lake, totals(version), *all_readers())
+        else:
+            run(sail, lake, *all_readers())
+    land_some(lake, events, read, 161)
+    run(sail, lake, totals(version), *all_readers())
+    as_anew(sail, lake)
+
+
+def test_a_rollback_takes_the_readers_back_and_they_go_on_from_there(sail: Sail, lake: Lake) -> None:
+    events = log()
+    land_some(lake, events, 0, 110)
+    run(sail, lake, totals("plain"), *all_readers())
+    before = {name: results(lake, name) for name in ("totals", *FOLLOWERS)}
+    upgraded = rebuilt(sail, lake, "few")
+    run(sail, lake, totals("few"), *all_readers())
+    later = create_coordinated_savepoints("totals", lake)[0].manifest.id
+    assert upgraded.savepoint is not None
+    roll_back(lake, savepoints.find(lake, upgraded.savepoint))
+    assert before == {name: results(lake, name) for name in ("totals", *FOLLOWERS)}
+    land_some(lake, events, 110, 150)
+    run(sail, lake, totals("plain"), *all_readers())
+    as_anew(sail, lake)
+    roll_back(lake, savepoints.find(lake, later))
+    land_some(lake, events, 150, 201)
+    run(sail, lake, totals("few"), *all_readers())
+    as_anew(sail, lake)
+
+
+def test_upkeep_before_the_readers_resume_leaves_what_they_follow(sail: Sail, lake: Lake) -> None:
+    events = log()
+    land_some(lake, events, 0, 110)
+    run(sail, lake, totals("plain"), *all_readers())
+    rebuilt(sail, lake, "wide")
+    maintain(lake, hours=0)
+    land_some(lake, events, 110, 201)
+    run(sail, lake, totals("wide"), *all_readers())
+    maintain(lake, hours=0)
+    run(sail, lake, *all_readers())
+    as_anew(sail, lake)
+
+
+# ---- where readers cannot follow
+
+
+def test_windows_are_computed_anew_and_so_is_everybody_else(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens(), hours())
+    because = "'hours' cannot: results of step 'hours' depend on event time"
+    would = check_rebuild(totals("few"), lake)
+    assert (would.readers, would.followers, would.because) == (("evens", "hours"), (), because)
+    assert "append_difference" not in map(kind, rebuild_steps(totals("few"), lake))
+    done = rebuilt(sail, lake, "few")
+    assert (done.readers, done.followers, done.because) == (("evens", "hours"), (), because)
+    assert not differences(lake)
+    for reader in (evens(), hours()):
+        with pytest.raises(LifecycleError, match="LIFECYCLE-038"):
+            run(sail, lake, reader)
+
+
+def test_a_reader_that_takes_rows_for_final_is_computed_anew(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("final"), evens("final"))
+    assert check_rebuild(totals("few"), lake).because == "'evens' cannot: it takes the rows of 'totals' for final"
+
+
+def test_other_columns_and_bounded_runs_are_not_followed(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 150)
+    run(sail, lake, totals("plain"), evens())
+    assert check_rebuild(totals("more"), lake).because == "'evens' cannot: 'totals' gets other columns"
+    assert check_rebuild(totals("few"), lake).followers == ("evens",)
+    first = min(row[0] for row in standing(lake.output("totals")))
+    run_bounded(sail, totals("plain"), lake, interval=Interval(end=first + 1))
+    assert "others than its stream have written 'totals'" in check_rebuild(totals("few"), lake).because
+
+
+def test_who_starts_later_and_depends_on_event_time_asks_for_the_follower_anew(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    rebuilt(sail, lake, "few")
+    run(sail, lake, evens())
+    run(sail, lake, sums())
+    with pytest.raises(LifecycleError, match="LIFECYCLE-045") as refused:
+        run(sail, lake, half_days())
+    assert "floodmark run evens --unbounded --from-scratch --until-caught-up" in str(refused.value)
+    with pytest.raises(LifecycleError, match="LIFECYCLE-045"):
+        run_bounded(sail, half_days(), lake)
+    run(sail, lake, evens(), anew=True)
+    run(sail, lake, half_days())
+
+
+# ---- kills
+
+
+_POINTS = (
+    *crash.POINTS["difference"],
+    "step.restore_values",
+    "step.restore_table",
+    "graft.before_commit",
+    "step.make_current",
+    "step.done:3",
+    "switch.after_journal",
+)
+
+
+def _process(lake: Lake, action: str, name: str, at: str = "") -> int:
+    command = [sys.executable, str(Path(__file__).with_name("followed_process.py")), lake.root, action, name]
+    environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
+    return forked.run(command, env=environment).returncode
+
+
+def test_killed_at_each_step_of_the_switch_it_is_followed_once(sail: Sail, lake: Lake) -> None:
+    events = log()
+    land_some(lake, events, 0, 110)
+    run(sail, lake, totals("plain"), *all_readers())
+    for point in _POINTS:
+        assert _process(lake, "rebuild", "few", point) == -signal.SIGKILL, point
+    assert _process(lake, "rebuild", "few") == 0
+    assert len(differences(lake)) == 1
+    assert not history.revised(lake.output("totals"))
+    assert history.revised(lake.output("sums"))
+    land_some(lake, events, 110, 201)
+    run(sail, lake, totals("few"), *all_readers())
+    assert timelines(lake) == [0, 0, 0]
+    as_anew(sail, lake)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "embedded.after_state",
+        "embedded.before_files",
+        "embedded.after_files",
+        "micro_batch.after_current",
+        "embedded.after_commit",
+    ],
+)
+@pytest.mark.few(1)
+def test_a_reader_that_is_killed_while_it_follows_resumes(sail: Sail, lake: Lake, point: str) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), *all_readers())
+    rebuilt(sail, lake, "double")
+    for name in ("evens", "sums"):
+        assert _process(lake, "run", name, point) == -signal.SIGKILL
+        assert _process(lake, "run", name) == 0
+    run(sail, lake, *all_readers())
+    as_anew(sail, lake)

@@ -1,0 +1,53 @@
+"""Which operators can follow a rebuild of what they read as a difference: those whose results are a function of the rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from followed import evens, hours, pairs, sums, totals
+
+from floodmark import Operator, Stream, count, operator, sum
+from floodmark.compiler.following import obstacle
+
+
+def reading(body: Callable[[Stream], Stream]) -> Operator:
+    def reader(totals: Stream) -> Stream:
+        return body(totals)
+
+    return operator(reader, inputs={"totals": totals("plain")})
+
+
+@pytest.mark.parametrize("define", [evens, sums, pairs])
+def test_steps_without_state_aggregates_over_all_rows_and_joins_of_all_rows_can(define: Callable[[], Operator]) -> None:
+    assert obstacle(define().canonical()) == ""
+
+
+def test_windows_cannot() -> None:
+    assert obstacle(hours().canonical()) == "results of step 'hours' depend on event time"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            lambda rows: rows.filter("1 / n > 0", on_error="quarantine"),
+            "it sets rows aside, which are never taken back",
+        ),
+        (
+            lambda rows: rows.key_by("key").rolling(n=count()).filter("1 / n > 0", on_error="quarantine"),
+            "it sets rows aside, which are never taken back",
+        ),
+        (
+            lambda rows: rows.key_by("key").regular_join(rows.select("key", other="n").key_by("key"), ttl="1 day"),
+            "join 'reader' forgets rows by their event time",
+        ),
+        (
+            lambda rows: rows.key_by("key").rolling(n=count()).key_by("n").rolling(keys=count(), all=sum("n")),
+            "",
+        ),
+    ],
+    ids=["quarantine", "quarantine behind state", "ttl", "two stages"],
+)
+def test_each_step_counts(body: Callable[[Stream], Stream], reason: str) -> None:
+    assert obstacle(reading(body).canonical()) == reason
