@@ -128,6 +128,7 @@ def open_timeline(
         take_over(operator, timeline, clear)
         timeline.make_current()
         timeline.identity.claim(operator)
+    revised.inherit(operator, lake, f"{operator.name}/{timeline.number}")
     timeline.identity.keep_made(output.table for output in operator.outputs)
     check_read(timeline)
     return timeline

@@ -14,7 +14,7 @@ from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore.cuts import readers, started_streams, unchanged
 from floodmark.lake.restore.readers import places
-from floodmark.lake.results import frozen
+from floodmark.lake.results import frozen, revised
 from floodmark.lake.stream import fence
 from floodmark.lake.stream.checkpoint import engine_of
 from floodmark.lake.stream.identity import Identity
@@ -24,7 +24,7 @@ from floodmark.lake.table.commits import BoundedRun, MicroBatch, Restored, Revis
 from floodmark.lake.table.outputs import input_path
 from floodmark.lake.writing import derived, difference
 from floodmark.lake.writing.difference import ROOM, Difference
-from floodmark.lake.writing.writer import Writer, committed
+from floodmark.lake.writing.writer import committed
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.switch import Followed, Target
@@ -88,11 +88,8 @@ def follow(lake: Lake, operator: str, beside: Lake, followed: Followed) -> str:
 def note_revision(lake: Lake, target: Target, tables: Iterable[str]) -> None:
     """Record in tables of streams that follow that their rows may take back rows of any event time. Repeatable."""
     for table in tables:
-        path, app = lake.output(table), f"{target.operator}/{target.timeline}/{table}/revised"
-        if not entries.is_table(path) or committed(path, app) is not None:
-            continue
-        history.will_be_revised(path)
-        Writer(path).note(Revised(operator=target.operator, version=target.version), (app, 1))
+        record = Revised(operator=target.operator, version=target.version)
+        revised.note(lake.output(table), f"{target.operator}/{target.timeline}/{table}/revised", record)
 
 
 def append(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
@@ -181,10 +178,10 @@ def _obstacles(
         if any(table in one.reads for one in definitions.values()):
             yield from _of_table(lake, table)
     written = {lake.output(table) for table in [*old, *(t for one in definitions.values() for t in one.tables)]}
-    for place in places(lake):
-        for name, deployed in streams(place).items() if place.root != lake.root else ():
-            if any(input_path(place, table) in written for table in deployed.reads):
-                yield f"'{name}' in lake {place.root} reads it too"
+    for reader_lake in places(lake):
+        for name, deployed in streams(reader_lake).items() if reader_lake.root != lake.root else ():
+            if any(input_path(reader_lake, table) in written for table in deployed.reads):
+                yield f"'{name}' in lake {reader_lake.root} reads it too"
 
 
 def _of_definitions(definitions: Mapping[str, Deployed], old: Collection[str], same: Collection[str]) -> Iterator[str]:
@@ -245,13 +242,13 @@ def _of_reader(timeline: Timeline, written: Collection[str]) -> Iterator[str]:
         yield f"'{name}' was stopped in the middle of a micro-batch (end it first: {again})"
         return
     skipped = timeline.checkpoint.skipped(last)
-    for given, read in inputs_at(timeline, last).items():
+    for name_of_input, read in inputs_at(timeline, last).items():
         path = input_path(timeline.lake, read.table)
         if path not in written:
             continue
         if read.file >= 0 or not unchanged(path, read.version):
             yield f"'{name}' has not read all of '{read.table}' (let it first: {again})"
-        if given in skipped or read.id in skipped:
+        if name_of_input in skipped or read.id in skipped:
             yield f"'{name}' knows its place in '{read.table}' by sequences, which begin anew"
 
 

@@ -16,13 +16,14 @@ from floodmark.lake.restore.cuts import readers, started_streams
 from floodmark.lake.restore.readers import forked, passing
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.restore.switch import refuse_moved, refuse_while_pending, stopped
-from floodmark.lake.results import frozen
+from floodmark.lake.results import frozen, revised
 from floodmark.lake.stream import answers, fence, last_values, sample
 from floodmark.lake.stream.batch_state import check_inputs, check_output
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.identity import Identity
 from floodmark.lake.stream.timeline import CHECKPOINT, Move, Timeline, streams
-from floodmark.lake.table.commits import Restored
+from floodmark.lake.table import history
+from floodmark.lake.table.commits import Restored, Revised
 from floodmark.lake.writing.graft import graft
 from floodmark.lifecycle.savepoint import TableVersion
 from floodmark.lifecycle.steps import Fence, Fork, Leave, Save, Step, take
@@ -114,7 +115,10 @@ def _graft_outputs(lake: Lake, savepoint: Savepoint, timeline: Timeline, outputs
             f"{timeline.app(output.table)}/fork/{savepoint.manifest.id}",
             _record(savepoint, timeline, output.table),
         )
-        graft(lake.output(output.table), timeline.lake.output(output.table), app, record, output.version)
+        source, target = lake.output(output.table), timeline.lake.output(output.table)
+        graft(source, target, app, record, output.version)
+        if history.revised(source, output.version):
+            revised.note(target, f"{app}/revised", Revised(operator=timeline.operator, version=record.version))
         crash.point("fork.after_table")
 
 

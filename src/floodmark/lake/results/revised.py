@@ -1,12 +1,14 @@
-"""Outputs whose rows take back rows of any event time, as their stream has followed a rebuild: who may read them."""
+"""Outputs whose rows take back rows of any event time, as a stream has followed a rebuild: who may read them, and who passes that on."""
 
 from __future__ import annotations
 
 from floodmark.compiler.following import obstacle
 from floodmark.core.errors import LifecycleError
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.table import history
-from floodmark.spec.graph.operator import Operator
+from floodmark.lake.table import entries, history
+from floodmark.lake.table.commits import Revised
+from floodmark.lake.writing.writer import Writer, committed
+from floodmark.spec.graph.operator import Input, Operator
 
 
 def check(operator: Operator, lake: Lake) -> None:
@@ -18,15 +20,41 @@ def check(operator: Operator, lake: Lake) -> None:
         LifecycleError: LIFECYCLE-045, it does.
     """
     for input_ in operator.inputs:
-        if input_.upstream is None or not history.revised(lake.input(input_)):
-            continue
-        reason = obstacle(operator.canonical())
+        followers = _followers(input_, lake)
+        reason = obstacle(operator.canonical()) if followers else ""
         if reason:
-            upstream = input_.upstream.operator.name
             where = f"operator '{operator.name}', input '{input_.name}'"
-            expected, got = (
-                "rows in the order of their event time",
-                f"those of a stream that has followed a rebuild, and {reason}",
-            )
-            fix = f"Compute '{upstream}' anew first: floodmark run {upstream} --unbounded --from-scratch --until-caught-up"
-            raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-045")
+            expected = "rows in the order of their event time"
+            got = f"those of a stream that has followed a rebuild, and {reason}"
+            fix = "; ".join(f"floodmark run {one} --unbounded --from-scratch --until-caught-up" for one in followers)
+            raise LifecycleError(where, expected, got, f"Compute anew first: {fix}", code="LIFECYCLE-045")
+
+
+def inherit(operator: Operator, lake: Lake, app: str) -> None:
+    """Record in the tables of a stream that begins that it reads such a table. Repeatable.
+
+    Args:
+        operator: of the stream.
+        lake: in which the stream runs.
+        app: application id of the stream's commits, in front of a table's name.
+    """
+    read = next((one for one in operator.inputs if _followers(one, lake)), None)
+    for output in operator.outputs if read is not None else ():
+        note(lake.output(output.table), f"{app}/{output.table}/revised", Revised(operator=read.table, version=""))
+
+
+def note(path: str, app: str, record: Revised) -> None:
+    """Record in a table, if it exists, that its rows may take back rows of any event time. Does nothing if ``app`` has committed to the table before."""
+    if entries.is_table(path) and committed(path, app) is None:
+        history.will_be_revised(path)
+        Writer(path).note(record, (app, 1))
+
+
+def _followers(input_: Input, lake: Lake) -> tuple[str, ...]:
+    """The operators, upstream first, whose tables an input reads, directly or through others, and which take back rows of any event time."""
+    if input_.upstream is None:
+        return ()
+    upstream = input_.upstream.operator
+    before = tuple(name for one in upstream.inputs for name in _followers(one, lake))
+    own = bool(before) or history.revised(lake.input(input_))
+    return tuple(dict.fromkeys((*before, upstream.name))) if own else ()
