@@ -68,6 +68,11 @@ class Upgraded:
     because: str = ""
     followers: tuple[str, ...] = ()
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The streams that read what is replaced, as JSON."""
+        return {"readers": list(self.readers), "because": self.because, "followers": list(self.followers)}
+
 
 def check(operator: Operator, lake: Lake, *, forward_only: bool = False) -> Plan:
     """Plan an upgrade in place: the changes since the stream of an operator was started. The stream may run.
@@ -220,8 +225,18 @@ def check_rebuild(operator: Operator, lake: Lake) -> Upgraded:
         return _finished(would, lake, begun)
     if not changes.changes:
         return would
-    followed, because = _would_follow(operator, lake)
-    return _read(would, lake, followed, because)
+    return with_readers(would, operator, lake)
+
+
+def with_readers(upgraded: Upgraded, operator: Operator, lake: Lake) -> Upgraded:
+    """An upgrade with the streams that would follow a rebuild, or would have to be computed anew, as far as it is known while they run.
+
+    Args:
+        upgraded: the upgrade.
+        operator: as the code defines it.
+        lake: in which its stream runs.
+    """
+    return _read(upgraded, lake, *_would_follow(operator, lake))
 
 
 def _would_follow(operator: Operator, lake: Lake) -> tuple[Followed | None, str]:

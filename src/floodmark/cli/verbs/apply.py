@@ -104,8 +104,7 @@ def _would(operator: Operator, would: Upgraded, *, rebuild: bool) -> str:
 
 
 def _document(upgraded: Upgraded) -> dict[str, Any]:
-    reading = {"readers": list(upgraded.readers), "because": upgraded.because, "followers": list(upgraded.followers)}
-    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, **reading}
+    return document(upgraded.plan) | {"savepoint": upgraded.savepoint, **upgraded.reading}
 
 
 def _because(upgraded: Upgraded) -> str:

@@ -21,6 +21,7 @@ from floodmark.lifecycle.replay import Replay
 from floodmark.lifecycle.requests import ReplayRequest
 
 if TYPE_CHECKING:
+    from floodmark.engines.upgrading import Upgraded
     from floodmark.lake.folder.paths import Lake
     from floodmark.spec.graph.operator import Operator
     from floodmark.spec.workspace import Settings
@@ -66,6 +67,7 @@ def plan(
     console = Console(as_json=invocation.json)
     opened = opened_lake(invocation, console)
     named = {opened.workspace.operator(name).name for name in operators}
+    from floodmark.engines.upgrading import Upgraded, with_readers
     from floodmark.lake.folder.paths import Lake
     from floodmark.lake.logs.log import check_required
     from floodmark.lake.stream.timeline import Timeline
@@ -79,10 +81,14 @@ def plan(
             operator_plan = planned(Timeline.current(lake, operator.name).deployed, operator)
             refusal = _refusal(opened.workspace.settings, operator, lake)
             _say(console, operator_plan, refusal)
+            would = with_readers(Upgraded(plan=operator_plan), operator, lake) if operator_plan.changes else None
+            if would is not None and operator_plan.verdict == "rebuild":
+                _say_readers(console, would)
             skew = newest_skew(operator, lake) if operator_plan.deployed is not None else None
             if skew is not None and skew.matters:
                 console.say(f"  {skew}")
             about = {"refusal": str(refusal) if refusal else None, "skew": None if skew is None else skew._asdict()}
+            about |= {} if would is None else would.reading
             plans.append(document(operator_plan) | about)
     console.document({"lake": opened.lake, "plans": plans})
 
@@ -185,6 +191,16 @@ def _say(console: Console, plan: Plan, refusal: CapabilityError | None) -> None:
         return
     for command, words in _ways(plan):
         console.say(f"  {words}: {command}")
+
+
+def _say_readers(console: Console, would: Upgraded) -> None:
+    if would.followers:
+        console.say(f"  streams that read it and follow a rebuild as a difference: {', '.join(would.followers)}")
+    if would.readers:
+        because = f", because {would.because}" if would.because else ""
+        console.say(
+            f"  streams that read it and have to be computed anew behind a rebuild{because}: {', '.join(would.readers)}"
+        )
 
 
 def _say_key_groups(console: Console, plan: Plan) -> None:

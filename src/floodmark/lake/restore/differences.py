@@ -207,7 +207,7 @@ def _of_table(lake: Lake, table: str) -> Iterator[str]:
     replaced = None
     for commit in history.every(path):
         if isinstance(commit.record, Restored) and commit.record.mode == "rebuild" and commit.record.difference < 0:
-            return  # who has read what was before it is computed anew
+            break  # who has read what was before it is computed anew
         if isinstance(commit.record, MicroBatch) and replaced is not None:
             break
         if isinstance(commit.record, BoundedRun) or (
