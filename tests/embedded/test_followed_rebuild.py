@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
+import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -70,13 +72,13 @@ def rebuilt(sail: Sail, lake: Lake, version: str) -> Upgraded:
 
 
 def as_anew(sail: Sail, lake: Lake) -> None:
-    """The results of the readers are those of readers that are computed anew, which they then are."""
-    before = {name: results(lake, name) for name in FOLLOWERS}
-    values = {name: current(lake, name) for name in ("sums", "pairs")}
-    assert all(before.values())
-    run(sail, lake, *all_readers(), anew=True)
-    assert before == {name: results(lake, name) for name in FOLLOWERS}
-    assert values == {name: current(lake, name) for name in ("sums", "pairs")}
+    """The results of the readers are those of readers that are computed anew, in a copy of the lake."""
+    copy = Lake(shutil.copytree(lake.root, f"{lake.root}-{uuid.uuid4().hex}"))
+    run(sail, copy, *all_readers(), anew=True)
+    for name in FOLLOWERS:
+        assert results(lake, name) == results(copy, name) != {}, name
+    for name in ("sums", "pairs"):
+        assert current(lake, name) == current(copy, name)
 
 
 @pytest.mark.feature("V4")
@@ -252,7 +254,7 @@ _POINTS = (
     "step.restore_table",
     "graft.before_commit",
     "step.make_current",
-    "step.done:3",
+    "step.done",
     "switch.after_journal",
 )
 

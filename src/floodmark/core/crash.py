@@ -198,9 +198,9 @@ POINTS = MappingProxyType(
             "graft.before_commit",
         ),
         "difference": (
+            "difference.before_write",
             "step.note_revision",
             "step.append_difference",
-            "difference.before_write",
             "difference.before_files",
             "difference.before_commit",
             "difference.after_commit",

@@ -356,8 +356,15 @@ def rebuild(
         followed, because = _would_follow(operator, lake)
         if followed is not None and (because := differences.follow(lake, operator.name, beside, followed)):
             followed = None
-        about = {"again": _again(operator), "back": made.manifest.id, "why": _why(operator)}
-        taken = become(lake, operator.name, beside, **about, followed=followed)
+        taken = become(
+            lake,
+            operator.name,
+            beside,
+            again=_again(operator),
+            back=made.manifest.id,
+            why=_why(operator),
+            followed=followed,
+        )
         upgraded = _read(Upgraded(plan=would.plan, savepoint=made.manifest.id), lake, followed, because)
     _tidy(lake, taken, beside.root)
     return upgraded

@@ -580,7 +580,7 @@ def _restart(fleet: Fleet, old: Old) -> None:
 
 def _restart_followers(fleet: Fleet, action: Action) -> None:
     """Restart the streams that were stopped for a rebuild and can resume behind it."""
-    resumable = {}
+    resumable: Old = {}
     for name, entry in action.old.items():
         timeline = Timeline.current(fleet.lake, name)
         try:

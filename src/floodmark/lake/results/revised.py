@@ -38,9 +38,10 @@ def inherit(operator: Operator, lake: Lake, app: str) -> None:
         lake: in which the stream runs.
         app: application id of the stream's commits, in front of a table's name.
     """
-    read = next((one for one in operator.inputs if _followers(one, lake)), None)
-    for output in operator.outputs if read is not None else ():
-        note(lake.output(output.table), f"{app}/{output.table}/revised", Revised(operator=read.table, version=""))
+    for followers in filter(None, (_followers(input_, lake) for input_ in operator.inputs)):
+        for output in operator.outputs:
+            record = Revised(operator=followers[0], version="")
+            note(lake.output(output.table), f"{app}/{output.table}/revised", record)
 
 
 def note(path: str, app: str, record: Revised) -> None:

@@ -88,7 +88,7 @@ class Difference:
 
 def written(scratch: str) -> int:
     """The number of rows of a difference in a table that ``Difference.write`` has written."""
-    return DeltaTable(scratch).to_pyarrow_dataset().count_rows() - 1
+    return int(DeltaTable(scratch).to_pyarrow_dataset().count_rows()) - 1
 
 
 def append(
@@ -116,7 +116,7 @@ def append(
 
 def rows_that_come(scratch: str) -> int:
     """The number of rows of a difference without retractions."""
-    return DeltaTable(scratch).to_pyarrow_dataset().count_rows(filter=pc.equal(pc.field("_kind"), ROW))
+    return int(DeltaTable(scratch).to_pyarrow_dataset().count_rows(filter=pc.equal(pc.field("_kind"), ROW)))
 
 
 def _last_sequence(file: AddAction) -> int:
