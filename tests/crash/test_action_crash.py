@@ -39,6 +39,9 @@ from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import prepare
 from floodmark.lake.restore.savepoints import Savepoint
 from floodmark.lake.stream.timeline import Timeline
+from floodmark.lake.table import entries
+from floodmark.lake.table.commits import Restored
+from floodmark.lake.writing.writer import Writer
 from floodmark.lifecycle.steps import Stop, kind, recorded
 from floodmark.spec.assets.restart import Restart
 from floodmark.spec.graph.operator import Operator
@@ -369,6 +372,38 @@ def test_a_rebuild_that_was_killed_once_it_was_done_runs(streams: Streams, begin
         assert last(found).step == "done"
         now = found.deployments(["totals"])["totals"]
         assert (now.version, now.package, now.desired) == (WIDER.version, "other", "running")
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_reader_runs_again_behind_a_rebuild_where_it_follows_the_difference(
+    streams: Streams, begin: Begin, tmp_path: Path, followed: bool
+) -> None:
+    lake = copy_of(streams, tmp_path / "lake")
+    with begin(lake, "") as found:
+        before = found.deployments(["totals", "largest"])
+        found.stop(["totals", "largest"])
+        upgrade_stopped(WIDER, lake)
+        path = lake.output("totals")
+        about = {"version": WIDER.version, "timeline": 1, "savepoint": "", "batch": 0, "progress": 0, "restored": -1}
+        replaced = Restored(
+            mode="rebuild",
+            operator="totals",
+            table="totals",
+            difference=entries.version_of(path) if followed else -1,
+            followers=(before["largest"].version,),
+            **about,  # type: ignore[arg-type]  # numbers and texts
+        )
+        Writer(path).note(replaced)
+        old = {
+            name: {"package": one.package, "version": one.version, "desired": "running"} for name, one in before.items()
+        }
+        old["totals"]["next"] = "other"
+        stream, values = found.stream("totals"), {"who": "me", "why": "", "version": WIDER.version, "old": old}
+        found.store.act(stream, kind="upgrade", step="rebuilding", **values)
+        actions.upgrade(fleet(found.root, lake.root, WIDER), WIDER)
+        now = found.deployments(["totals", "largest"])
+        assert now["totals"].desired == "running"
+        assert now["largest"].desired == ("running" if followed else "stopped")
 
 
 @pytest.mark.feature("F8")

@@ -257,7 +257,7 @@ def _read(upgraded: Upgraded, lake: Lake, followed: Followed | None, because: st
 
 def _finished(upgraded: Upgraded, lake: Lake, begun: Switchover) -> Upgraded:
     """An upgrade that an unfinished switch will have been, or was."""
-    followed = begun.targets[0].followed
+    followed = next((target.followed for target in begun.targets), None)
     because = "" if followed is not None else "the rebuild that was begun has decided so"
     return _read(replace(upgraded, savepoint=begun.back), lake, followed, because)
 
