@@ -187,7 +187,7 @@ def week(folder: Path, days: float, every: int) -> dict[str, Any]:
                     )
         log, ticks = megabytes(home, "history") - empty, megabytes(home, "schedules")
     edge = min(EDGE, looks // 2)
-    first, last = (statistics.median(some) * 1000 for some in (daemon.seconds[:edge], daemon.seconds[-edge:]))
+    first, last = (statistics.median(some) * 1000 for some in (daemon.processor[:edge], daemon.processor[-edge:]))
     return {
         "days": days,
         "every": every,
@@ -197,8 +197,8 @@ def week(folder: Path, days: float, every: int) -> dict[str, Any]:
         "event log MB": round(log, 1),
         "ticks MB": round(ticks * every / TICK_SECONDS, 1),
         "cursor bytes": len(daemon.cursor or ""),
-        "median look, first ms": round(first, 1),
-        "median look, last ms": round(last, 1),
+        "processor ms of a look, first": round(first, 1),
+        "processor ms of a look, last": round(last, 1),
         "longest look s": round(max(daemon.seconds), 2),
         "processor s of a look": round(max(daemon.processor), 2),
     }

@@ -127,6 +127,18 @@ def test_how_near_previews_come_is_on_the_page() -> None:
     assert table_of(PAGE, header) == {line(f"{row[name]}" for name in columns) for row in stored("previews")}
 
 
+def test_a_week_of_dagster_is_on_the_page() -> None:
+    week, partitions = stored("week")
+    names = f"{week['days']} days, {week['commits']:,} commits", f"{partitions['partitions']:,} partitions at once"
+    expected = {
+        line([name, f"{row['looks']:,}", f"{row['event log MB']} MB", f"{row['processor s of a look']:.2f} s"])
+        for name, row in zip(names, (week, partitions), strict=True)
+    }
+    assert table_of(PAGE, "|  | looks | event log | longest look, processor |") == expected
+    assert f"The ticks of the week take {week['ticks MB']} MB" in PAGE
+    assert f"takes {partitions['processor s of a judgement']} s of processor time" in PAGE
+
+
 def test_the_table_beside_raw_spark_is_the_one_that_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     header, _, *rows = import_module("run").table(stored("run")).splitlines()
