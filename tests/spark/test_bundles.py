@@ -38,13 +38,15 @@ def test_more_state_partitions_have_more_bundles(spark: SparkSession, tmp_path: 
     begun = _parts(lake)
     assert begun[:2] == (1 << 15, 64)
     assert rebundle_steps(CODE, lake, begun[2]) == ()
-    assert [type(step).__name__ for step in rebundle_steps(CODE, lake, 5)] == [
+    planned = rebundle_steps(CODE, lake, 5)
+    assert [type(step).__name__ for step in planned] == [
         "Save",
         "Regroup",
         "MakeCurrent",
         "Fence",
     ]
     assert rescale(spark, lake, CODE.name, 5) is not None
+    assert rebundle_steps(CODE, lake, 5) == planned, "if a kill came between the two, the rest is the same"
     assert rebundle(CODE, lake, spark) is not None
     assert _parts(lake) == (1 << 15, 128, 5)
     assert rebundle(CODE, lake, spark) is None

@@ -34,6 +34,7 @@ from floodmark.lake.restore import experiments as kept
 from floodmark.lake.restore import savepoints, switch
 from floodmark.lake.restore.fork import fork, move
 from floodmark.lake.restore.rollback import roll_back
+from floodmark.lake.stream.identity import Divided
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.experiment import Arm, Experiment, Sample, State
 from floodmark.lifecycle.pairing import Results, check_sampled
@@ -164,6 +165,18 @@ def test_what_no_sample_of_the_keys_can_be_taken_of(streams: Fleet, request_: Ex
     with pytest.raises(LifecycleError, match=f"LIFECYCLE-116.*{words}.*--sample"):
         experiments.start(streams, "mine", "totals", request_)
     assert not kept.known(streams.lake)
+
+
+def test_a_sample_is_drawn_of_the_key_groups_of_the_savepoint(streams: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream may have been divided among others since, of which the arms know nothing."""
+    began = savepoints.create("totals", streams.lake)
+    Timeline.current(streams.lake, "totals").identity.regroup(Divided(4_096, 4_096))
+    monkeypatch.setattr(experiments, "_set_up", lambda _fleet, started, _request: started)
+    for savepoint, among in ((began.manifest.id, 128), ("", 4_096)):
+        half = experiments.start(streams, "mine", "totals", ExperimentRequest(sample=0.5, savepoint=savepoint))
+        assert half.sample is not None
+        assert (half.sample.among, len(half.sample.groups)) == (among, among // 2)
+        kept.forget(streams.lake, half)
 
 
 def test_no_arm_of_a_sample_becomes_the_stream(streams: Fleet) -> None:

@@ -229,7 +229,7 @@ def test_a_plan_says_that_a_stage_more_is_another_state() -> None:
     assert [verdict for *_, verdict in changes(peaks(), one)] == ["rebuild"]
 
 
-def test_a_declared_number_of_key_groups_is_computed_anew() -> None:
+def test_another_number_of_key_groups_divides_the_state_of_all_stages() -> None:
     before = peaks().grouped(128)
     deployed = Deployed(
         version=before.version,
@@ -240,4 +240,4 @@ def test_a_declared_number_of_key_groups_is_computed_anew() -> None:
     )
     after = fm.operator(peaks().body, name="peaks", key_groups=16)
     assert {stage.groups for stage in after.stages} == {16}
-    assert [change.verdict for change in plan(deployed, after).changes] == ["rebuild"]
+    assert [change.verdict for change in plan(deployed, after).changes] == ["rescale"]

@@ -122,8 +122,9 @@ def rebundle_steps(operator: Operator, lake: Lake, partitions: int) -> tuple[Ste
     if divided is None or divided.parts == bundles(divided.key_groups, partitions) or sample.of(lake, name) is not None:
         return ()
     timeline.identity.check_owner(replace(operator, key_groups=None))
-    before = timeline.next().number
-    return _steps(name, divided.key_groups, before, before + 1)
+    repartitioned = _partitions(timeline) == partitions
+    before = timeline if repartitioned else timeline.next()
+    return _steps(name, divided.key_groups, before.number, before.next().number)
 
 
 def _steps(name: str, groups: int, before: int, after: int) -> tuple[Step, ...]:
@@ -138,10 +139,16 @@ def _steps(name: str, groups: int, before: int, after: int) -> tuple[Step, ...]:
 
 def _bundles(timeline: Timeline, groups: int) -> int:
     """The number of bundles of so many key groups, by the tasks that share the state of a stream."""
+    return bundles(groups, _partitions(timeline))
+
+
+def _partitions(timeline: Timeline) -> int:
+    """The number of tasks that share the state of a stream: on Spark its state partitions."""
     from floodmark.engines.spark.state.checkpoint import checkpoint_of  # noqa: PLC0415 - as in ``transfer``
 
-    on_spark = engine_of(timeline.folder(CHECKPOINT)) == "spark"
-    return bundles(groups, checkpoint_of(timeline).partitions(timeline.checkpoint.last_committed()) if on_spark else 1)
+    if engine_of(timeline.folder(CHECKPOINT)) != "spark":
+        return 1
+    return checkpoint_of(timeline).partitions(timeline.checkpoint.last_committed())
 
 
 class _Regrouping:

@@ -199,8 +199,7 @@ def _key_groups(deployed: Deployed, operator: Operator) -> Iterator[Change]:
     otherwise = "State lies by key group: with another number of them keys are looked for where they are not."
     texts = [f"{number} key groups" for number in (was, now)]
     where = f"step '{operator.stateful.uid}'"
-    verdict: Verdict = "rescale" if len(operator.stages) == 1 else "rebuild"
-    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict=verdict)
+    yield Change(where=where, before=texts[0], after=texts[1], otherwise=otherwise, verdict="rescale")
 
 
 def _restated(before: Node, after: Node, deployed: Deployed, operator: Operator, *, anyway: bool) -> Iterator[str]:

@@ -28,6 +28,8 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import experiments, savepoints
 from floodmark.lake.restore.fork import fork
 from floodmark.lake.stream import sample
+from floodmark.lake.stream.checkpoint import checkpoint_at
+from floodmark.lake.stream.identity import Identity
 from floodmark.lake.stream.sample import drawn
 from floodmark.lake.stream.timeline import CHECKPOINT, Timeline
 from floodmark.lake.table import history
@@ -74,7 +76,7 @@ def start(
     if rule is not None:
         rule.check(fleet.workspace.operator(operator))
     candidate = _candidate(name, list(codes), request.promote) if rule is not None else ""
-    keys = _sample(sample.grouped(fleet.lake, fleet.workspace.operator(operator)), name, request, rule)
+    keys = _sample(_divided(fleet, operator, request), name, request, rule)
     with _change_lock(fleet.lake):
         known = experiments.known(fleet.lake)
         made = next((one for one in known if one.name == name), None)
@@ -155,6 +157,15 @@ def _candidate(name: str, arms: list[str], candidate: str) -> str:
         fix = f"Name one of {', '.join(arms[1:])}; the first arm is what the others are compared with."
         raise LifecycleError(f"experiment '{name}'", "the arm that is to be promoted", got, fix, code="LIFECYCLE-092")
     return arms[1]
+
+
+def _divided(fleet: Fleet, operator: str, request: ExperimentRequest) -> Operator:
+    """The operator with the key groups that the arms have: those of the savepoint from which they go on, by default those of the stream."""
+    identity = None
+    if request.savepoint and request.sample != 1:
+        named = savepoints.of(fleet.lake, operator, request.savepoint)
+        identity = Identity(checkpoint_at(f"{named.path}/{CHECKPOINT}"))
+    return sample.grouped(fleet.lake, fleet.workspace.operator(operator), identity)
 
 
 def _sample(operator: Operator, name: str, request: ExperimentRequest, rule: PromoteWhen | None) -> Sample | None:

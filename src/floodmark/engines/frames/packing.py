@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -17,7 +16,7 @@ from floodmark.core.time import NEVER, Interval
 from floodmark.engines.frames.numbering import Numbering
 from floodmark.lake.table.rows import marker, row_schema
 from floodmark.semantics.encoding.columns import decode, encode, inside
-from floodmark.semantics.kernels.columnar import KEY_GROUP
+from floodmark.semantics.kernels.columnar import GROUP, KEY_GROUP
 from floodmark.semantics.kernels.kernel import Emission
 from floodmark.semantics.kernels.stage import AnyStage
 from floodmark.spec.graph.operator import Side
@@ -113,15 +112,15 @@ def packing(stage: AnyStage, interval: Interval, *, everyone: bool = False, copy
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         passing, _ = list[bytes](), copy  # held, so that the functions of two copies differ
-        rows_by_group = Counter[int]()
-        groups = stage.pack(_counted(_apart(batches, passing), rows_by_group))
-        rows_of = _by_bundle(rows_by_group, stage.step.groups)
+        rows_of = dict[int, Counter[int]]()
+        groups = stage.pack(_counted(_apart(batches, passing), rows_of))
         if everyone:
             groups = {group: groups.get(group, {}) for group in stage.step.computed}
         for group, tables in groups.items():
             packed = packed_group(tables, interval)
             if group in rows_of:
-                packed = replace(packed, tables=packed.tables | {KEY_GROUP: rows_of[group]})
+                counted = pa.table({"group": list(rows_of[group]), "n": list(rows_of[group].values())})
+                packed = replace(packed, tables=packed.tables | {KEY_GROUP: counted})
             counts = {name: [count] for name, count in packed.counts.items()}
             yield pa.RecordBatch.from_pydict(
                 {"group": [group], **counts, "payload": [packed.payload], "side": [packed.side]}, schema=_PACKED
@@ -148,25 +147,18 @@ def _apart(batches: Iterable[pa.RecordBatch], passing: list[bytes]) -> Iterator[
         yield batch.filter(batch.column(CARRIED).is_null()).drop_columns([CARRIED])
 
 
-def _counted(batches: Iterable[pa.RecordBatch], rows: Counter[int]) -> Iterator[pa.RecordBatch]:
-    """Batches without the column of key groups, whose rows are added to ``rows``: key group -> its rows, without those for all keys."""
+def _counted(batches: Iterable[pa.RecordBatch], rows_of: dict[int, Counter[int]]) -> Iterator[pa.RecordBatch]:
+    """Batches without the column of key groups, whose rows are added to ``rows_of``: bundle -> key group -> its rows, without those for all keys."""
     for batch in batches:
         if KEY_GROUP not in batch.schema.names:
             yield batch
             continue
         own = pc.and_(pc.equal(batch.column("kind"), ROW), pc.greater_equal(batch.column(KEY_GROUP), 0))
-        numbers, counts = np.unique(batch.column(KEY_GROUP).filter(own).to_numpy(), return_counts=True)
-        rows.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+        pairs = pa.Table.from_batches([batch.select([GROUP, KEY_GROUP]).filter(own)])
+        counts = pairs.group_by([GROUP, KEY_GROUP], use_threads=False).aggregate([([], "count_all")])
+        for bundle, group, count in zip(*counts.to_pydict().values(), strict=True):
+            rows_of.setdefault(bundle, Counter())[group] += count
         yield batch.drop_columns([KEY_GROUP])
-
-
-def _by_bundle(rows: Mapping[int, int], bundles: int) -> dict[int, pa.Table]:
-    """(key group -> its rows, number of bundles) -> bundle -> its key groups and their rows."""
-    by_bundle = dict[int, list[tuple[int, int]]]()
-    for group, count in rows.items():
-        by_bundle.setdefault(group % bundles, []).append((group, count))
-    columns = {bundle: zip(*pairs, strict=True) for bundle, pairs in by_bundle.items()}
-    return {bundle: pa.table(list(map(pa.array, pair)), ["group", "n"]) for bundle, pair in columns.items()}
 
 
 def hottest_of(parts: Sequence[dict[str, pa.Table]]) -> tuple[int, int, int] | None:

@@ -21,6 +21,8 @@ _MADE = "made"
 _OF_BUNDLES = "key_groups_of_bundles"
 """Number of key groups where they lie in bundles. ``key_groups`` is then the number of bundles: the state is that of a stream with so many key
 groups, and a release that knows of no bundles resumes it as such."""
+_BUNDLES = "bundles"
+"""The number of bundles once more: such a release may divide the state anew, and then leaves both numbers as they were."""
 
 
 class Divided(NamedTuple):
@@ -31,7 +33,8 @@ class Divided(NamedTuple):
 
     def fields(self) -> dict[str, int]:
         """The fields that record both."""
-        return {"key_groups": self.parts} | ({_OF_BUNDLES: self.key_groups} if self.key_groups != self.parts else {})
+        of_bundles = {_OF_BUNDLES: self.key_groups, _BUNDLES: self.parts} if self.key_groups != self.parts else {}
+        return {"key_groups": self.parts} | of_bundles
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Identity:
         if identity is None or stateful_step(identity["graph"]) is None:
             return None
         parts = int(identity.get("key_groups", FORMER_KEY_GROUPS))
-        return Divided(int(identity.get(_OF_BUNDLES, parts)), parts)
+        bundled = identity.get(_BUNDLES) == parts
+        return Divided(int(identity[_OF_BUNDLES]) if bundled else parts, parts)
 
     def result_keys(self) -> dict[str, tuple[str, ...]]:
         """Output -> columns that identify a result, for outputs with a ``__current`` table."""
@@ -180,7 +184,9 @@ class Identity:
 
     def regroup(self, divided: Divided) -> None:
         """Record that the state is divided otherwise."""
-        recorded = {name: value for name, value in (self._identity() or {}).items() if name != _OF_BUNDLES}
+        recorded = {
+            name: value for name, value in (self._identity() or {}).items() if name not in {_OF_BUNDLES, _BUNDLES}
+        }
         self._write(recorded | divided.fields())
 
     def _write(self, identity: dict[str, Any]) -> None:

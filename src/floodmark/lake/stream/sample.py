@@ -8,6 +8,7 @@ import json
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import read, write
 from floodmark.lake.stream.answers import recorded
+from floodmark.lake.stream.identity import Identity
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.graph.bundles import bundles
 from floodmark.spec.graph.operator import Operator
@@ -50,9 +51,9 @@ def among(lake: Lake, operator: str) -> int | None:
     return number
 
 
-def grouped(lake: Lake, operator: Operator) -> Operator:
-    """An operator with the number of key groups that its stream in a lake has; unchanged if there is no stream."""
-    divided = Timeline.current(lake, operator.name).identity.divided()
+def grouped(lake: Lake, operator: Operator, identity: Identity | None = None) -> Operator:
+    """An operator with the number of key groups that its stream in a lake has, or had by another identity; unchanged if there is no stream."""
+    divided = (identity or Timeline.current(lake, operator.name).identity).divided()
     return operator if divided is None else operator.grouped(divided.parts, divided.key_groups)
 
 
@@ -72,7 +73,7 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
     elif step is not None and groups is None:
         operator = operator.grouped(bundles(step.groups, tasks), step.groups)
     elif step is not None and number is not None:
-        operator = operator.grouped(number, step.groups if step.groups % number == 0 else None)
+        operator = operator.grouped(number, step.groups)
     return operator if groups is None else operator.sampled(groups)
 
 
