@@ -16,6 +16,7 @@ from floodmark.lifecycle.steps import Fence, Save, Step, documents, kind, record
 ABOUT = {
     "operators": ("a", "b"),
     "tables": ("t", "u"),
+    "readers": ("v", "w"),
     "timeline": 3,
     "partitions": 4,
     "patience": 5.0,
