@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from small_lake import TOTALS, batch, make, row
 
+from floodmark import Operator, Stream, Tumbling, count, operator
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.folder.storage import write
 from floodmark.lake.restore import savepoints
+from floodmark.lake.stream.timeline import Timeline
 from floodmark.lifecycle.switch import Switchover
 
 from .conftest import Verb
@@ -53,6 +55,36 @@ def test_a_dry_run_of_a_rebuild_says_what_a_rebuild_would_do(verb: Verb, lake: L
         in would.stdout
     )
     assert "it can be applied" not in would.stdout
+
+
+def _begin(lake: Lake, reader: Operator) -> None:
+    """A stream that has committed a micro-batch."""
+    timeline = Timeline.current(lake, reader.name)
+    timeline.identity.deploy(reader)
+    write(f"{timeline.checkpoint.path}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_plans_and_dry_runs_of_a_rebuild_say_what_becomes_of_each_reader(verb: Verb, lake: Lake) -> None:
+    def counts(totals: Stream) -> Stream:
+        return totals.key_by("key").rolling(results=count())
+
+    def hours(totals: Stream) -> Stream:
+        return totals.key_by("key").window(Tumbling("1 hour"), allowed_lateness="1 hour").aggregate(results=count())
+
+    asked = ("apply", "totals", "--rebuild", "--dry-run", "--lake", lake.root)
+    _begin(lake, operator(counts, inputs={"totals": TOTALS}))
+    would, planned = verb(*asked).stdout, verb("plan", "totals", "--lake", lake.root).stdout
+    assert "  counts would follow as a difference: rows that are taken back and new rows\n" in would
+    assert "append to totals, in one commit, what changes in it, which counts@" in would
+    assert "  streams that read it and follow a rebuild as a difference: counts\n" in planned
+    _begin(lake, operator(hours, inputs={"totals": TOTALS}))
+    would, planned = verb(*asked).stdout, verb("plan", "totals", "--lake", lake.root).stdout
+    because = "because 'hours' cannot: results of step 'hours' depend on event time"
+    for name in ("counts", "hours"):
+        assert f"  {name} would have read what is replaced, and would have to be computed anew, {because}\n" in would
+    assert f"have to be computed anew behind a rebuild, {because}: counts, hours\n" in planned
+    (applied,) = json.loads(verb(*asked, "--json").stdout)["applied"]
+    assert (applied["readers"], applied["followers"]) == (["counts", "hours"], [])
 
 
 def test_a_dry_run_of_a_rebuild_is_refused_as_the_rebuild_would_be(verb: Verb, lake: Lake) -> None:
