@@ -237,9 +237,8 @@ def _obstacles_of_stopped(lake: Lake, ended: Timeline, beside: Lake, followed: F
 
 def _of_reader(timeline: Timeline, written: Collection[str]) -> Iterator[str]:
     name, last = timeline.operator, timeline.checkpoint.last_committed()
-    again = f"floodmark run {name} --unbounded --until-caught-up"
     if last < 0 or timeline.newest_written > last:
-        yield f"'{name}' was stopped in the middle of a micro-batch (end it first: {again})"
+        yield f"'{name}' was stopped in the middle of a micro-batch"
         return
     skipped = timeline.checkpoint.skipped(last)
     for name_of_input, read in inputs_at(timeline, last).items():
@@ -247,7 +246,7 @@ def _of_reader(timeline: Timeline, written: Collection[str]) -> Iterator[str]:
         if path not in written:
             continue
         if read.file >= 0 or not unchanged(path, read.version):
-            yield f"'{name}' has not read all of '{read.table}' (let it first: {again})"
+            yield f"'{name}' has not read all of '{read.table}'"
         if name_of_input in skipped or read.id in skipped:
             yield f"'{name}' knows its place in '{read.table}' by sequences, which begin anew"
 
