@@ -40,7 +40,7 @@ from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
-from floodmark.engines.upgrading import Upgraded, check_rebuild, rebuild, rebuild_steps
+from floodmark.engines.upgrading import Upgraded, check_rebuild, rebuild, rebuild_steps, upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.restore import savepoints
@@ -218,6 +218,17 @@ def test_a_reader_that_takes_rows_for_final_is_computed_anew(sail: Sail, lake: L
     land_some(lake, log(), 0, 110)
     run(sail, lake, totals("final"), evens("final"))
     assert check_rebuild(totals("few"), lake).because == "'evens' cannot: it takes the rows of 'totals' for final"
+
+
+def test_a_reader_that_was_upgraded_in_place_is_computed_anew(sail: Sail, lake: Lake) -> None:
+    """Rows that its old code has written would be taken back as the new code writes them."""
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    upgrade(evens(divisor=3), lake, forward_only=True)
+    because = "'evens' has results of more than one version of its code"
+    assert check_rebuild(totals("few"), lake).because == because
+    run(sail, lake, evens(divisor=3), anew=True)
+    assert check_rebuild(totals("few"), lake).followers == ("evens",)
 
 
 def test_other_columns_and_bounded_runs_are_not_followed(sail: Sail, lake: Lake) -> None:

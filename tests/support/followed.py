@@ -42,11 +42,11 @@ def totals(version: str) -> Operator:
     return operator(totals)
 
 
-def evens(version: str = "plain") -> Operator:
+def evens(version: str = "plain", divisor: int = 2) -> Operator:
     """Steps without state, behind a version of the rebuilt stream."""
 
     def evens(totals: Stream) -> Stream:
-        return totals.filter("total % 2 = 0").with_columns(half="total DIV 2")
+        return totals.filter(f"total % {divisor} = 0").with_columns(half="total DIV 2")
 
     return operator(evens, inputs={"totals": totals(version)})
 

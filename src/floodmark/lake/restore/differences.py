@@ -169,7 +169,9 @@ def _obstacles(
     lake: Lake, old: Collection[str], same: Collection[str], definitions: Mapping[str, Deployed]
 ) -> Iterator[str]:
     yield from _of_definitions(definitions, old, same)
-    for name in definitions:
+    for name, definition in definitions.items():
+        if not _of_one_version(lake, name, definition):
+            yield f"'{name}' has results of more than one version of its code"
         if frozen.frozen(lake, name) is not None:
             yield f"results of '{name}' are frozen"
         if Timeline.current(lake, name).moved is not None:
@@ -196,6 +198,15 @@ def _of_definitions(definitions: Mapping[str, Deployed], old: Collection[str], s
         if reason:
             yield f"'{name}' cannot: {reason}"
         revised |= set(definition.tables)
+
+
+def _of_one_version(lake: Lake, name: str, definition: Deployed) -> bool:
+    """True if a stream has computed all of its results by its definition: others would not be taken back as they are."""
+    if Timeline.current(lake, name).identity.began_as():
+        return Timeline.current(lake, name).identity.began_as() == definition.version
+    path = lake.output(next(iter(definition.tables)))  # the stream began under a release that did not record it
+    batches = (record for commit in history.every(path) if isinstance(record := commit.record, MicroBatch))
+    return history.complete(path) and all(record.version == definition.version for record in batches)
 
 
 def _of_table(lake: Lake, table: str) -> Iterator[str]:

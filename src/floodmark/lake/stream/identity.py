@@ -18,6 +18,7 @@ from floodmark.spec.graph.steps import FORMER_KEY_GROUPS
 IDENTITY = "floodmark.json"
 """Name of the file in the checkpoint's folder."""
 _MADE = "made"
+_BEGAN = "began"
 _OF_BUNDLES = "key_groups_of_bundles"
 """Number of key groups where they lie in bundles. ``key_groups`` is then the number of bundles: the state is that of a stream with so many key
 groups, and a release that knows of no bundles resumes it as such."""
@@ -83,6 +84,10 @@ class Identity:
         """Output -> columns that identify a result, for outputs with a ``__current`` table."""
         identity = self._identity() or {}
         return {table: tuple(columns) for table, columns in identity.get("keys", {}).items()}
+
+    def began_as(self) -> str:
+        """Version of the operator with which the stream began, if all of its results are of the same code; empty where that is not recorded."""
+        return str((self._identity() or {}).get(_BEGAN, ""))
 
     def claim(self, operator: Operator) -> None:
         """Check that the checkpoint belongs to an operator at this version, and claim it if it has no owner.
@@ -162,7 +167,8 @@ class Identity:
     def deploy(self, operator: Operator) -> None:
         """Record an operator's current version as the owner, and which outputs its next start restates."""
         deployed = self.deployed()
-        restates = {*self.restates(), *(plan(deployed, operator).restates if deployed is not None else ())}
+        planned = None if deployed is None else plan(deployed, operator)
+        restates = {*self.restates(), *(planned.restates if planned is not None else ())}
         identity: dict[str, Any] = {
             "operator": operator.name,
             "version": operator.version,
@@ -173,6 +179,10 @@ class Identity:
             "code": operator.followed.digests,
             "packages": operator.followed.packages,
         }
+        if planned is None or (planned.resumes and deployed is not None and self.began_as() == deployed.version):
+            identity |= {_BEGAN: operator.version}
+        elif self.began_as():
+            identity |= {_BEGAN: self.began_as()}
         divided, step = self.divided(), operator.stateful
         if divided is None and step is not None:
             divided = Divided(step.key_groups or step.groups, step.groups)
