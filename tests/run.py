@@ -1,6 +1,6 @@
 """Run the tests group by group, each group in one pytest process (so in one Spark session).
 
-    python tests/run.py [--workers N] [GROUP ...]
+    python tests/run.py [--workers N] [--processors] [GROUP ...]
     python tests/run.py --fast
     python tests/run.py --soak PART/PARTS [--minutes N]
 
@@ -8,7 +8,8 @@ A group is a folder under tests/, or two; a long one is run in parts, by files. 
 and is in build/tests/GROUP.txt until then. What the tests import is compiled before, so that none of the processes they start does it again. At the end each failed test is named again, with the end of what it says. In CI a skip is a failure. A part of the soak tests
 runs in one process; parts are about equally long by the seconds in tests/soak_seconds.json. --fast runs what needs neither Java nor a
 browser nor a server: unit tests, in parts beside each other, and those of the pages. With --minutes the part ends at its first
-failure, or is cut after N minutes, which is no failure.
+failure, or is cut after N minutes, which is no failure. With --processors build/tests/GROUP.csv says what each test took of the processors
+(tests/support/cpu_seconds.py).
 """
 
 from __future__ import annotations
@@ -63,15 +64,14 @@ class Result:
     """Test -> the last lines of what it failed with."""
 
 
-def run(group: str, part: str = "", *, fast: bool = False) -> Result:
-    """One pytest process over one group, or over a part of it, such as ``1/2``."""
+def run(group: str, part: str = "", *, fast: bool = False, counts: bool = False) -> Result:
+    """One pytest process over one group, or over a part of it, such as ``1/2``; with ``counts`` below one that counts its processor seconds."""
     begun = time.monotonic()
-    report, told = PRINTED / f"{group}{part[:1]}.xml", PRINTED / f"{group}{part[:1]}.txt"
+    report, told, table = (PRINTED / f"{group}{part[:1]}.{kind}" for kind in ("xml", "txt", "csv"))
     report.unlink(missing_ok=True)
     command = [
         sys.executable,
-        "-m",
-        "pytest",
+        *(["tests/support/cpu_seconds.py", str(table)] if counts else ["-m", "pytest"]),
         *_files(group, part),
         "-q",
         "--color=no",
@@ -240,6 +240,7 @@ def main() -> int:
     )
     parser.add_argument("groups", nargs="*", default=existing, help=f"of {', '.join(existing)}")
     parser.add_argument("--fast", action="store_true", help="without Java and without a browser, within three minutes")
+    parser.add_argument("--processors", action="store_true", help="count the processor seconds of each test, on Linux")
     parser.add_argument("--soak", metavar="PART/PARTS", help="a part of the soak tests instead, such as 3/40")
     parser.add_argument("--minutes", type=float, help="cut the part of the soak tests after so many minutes")
     options = parser.parse_args()
@@ -251,7 +252,7 @@ def main() -> int:
     PRINTED.mkdir(parents=True, exist_ok=True)
     archive = _no_class_archive() if any(_interpreted(name) for name, _ in jobs_of) else nullcontext()
     with archive, ThreadPoolExecutor(options.workers) as pool:
-        jobs = [pool.submit(run, name, part, fast=options.fast) for name, part in jobs_of]
+        jobs = [pool.submit(run, name, part, fast=options.fast, counts=options.processors) for name, part in jobs_of]
         results = _show(job.result() for job in as_completed(jobs))
     print("\nminutes per group")
     for result in sorted(results, key=lambda r: -r.seconds):

@@ -22,6 +22,7 @@ from deltalake import write_deltalake
 from events import START
 from lifecycle_process import LARGEST, TOTALS, WIDER, largest
 from processes import end_drivers
+from supervised import forked_drivers
 from test_lifecycle_crash import Streams, copy_of, die, seen, streams
 
 from floodmark import operator
@@ -82,17 +83,18 @@ def begin(tmp_path: Path) -> Begin:
             restart=Restart.exponential("100 ms"),
         )
         over = threading.Event()
-        watch = in_background(supervisor.run, over)
-        try:
-            found.start((TOTALS, LARGEST))
-            until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
-            (root / "code.py").write_text("before = False")
-            yield found
-        finally:
-            over.set()
-            watch.result(PATIENCE_SECONDS)
-            for name in ("totals", "largest"):
-                end_drivers(found.store.drivers(found.stream(name)))
+        with forked_drivers():
+            watch = in_background(supervisor.run, over)
+            try:
+                found.start((TOTALS, LARGEST))
+                until(lambda: all((d := found.driver(n)) and d.state == "running" for n in ("totals", "largest")))
+                (root / "code.py").write_text("before = False")
+                yield found
+            finally:
+                over.set()
+                watch.result(PATIENCE_SECONDS)
+                for name in ("totals", "largest"):
+                    end_drivers(found.store.drivers(found.stream(name)))
 
     return started
 

@@ -34,14 +34,12 @@ def cluster(tmp_path: Path, s3_proxy: Proxy) -> Iterator[spark_cluster.Cluster]:
 
 def _site(cluster: spark_cluster.Cluster, lakes: str | None, **settings: str) -> Site:
     logged = event_log.SETTINGS | {"spark.eventLog.dir": str(_events(cluster))}
-    option, unchecked = "spark.executor.extraJavaOptions", " ".join(spark_cluster.UNCHECKED)
-    java = {option: f"{spark_cluster.SETTINGS[option]} {unchecked}", "spark.driver.extraJavaOptions": unchecked}
     return Site.made(
         cluster.hidden[0],
         cluster.shared,
         cluster.master,
         lakes=lakes,
-        settings=spark_cluster.SETTINGS | logged | java | settings,
+        settings=spark_cluster.SETTINGS | spark_cluster.QUICK_SETTINGS | logged | settings,
     )
 
 

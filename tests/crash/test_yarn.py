@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, s3_proxy: Proxy) -> Iterator[yarn_cluster.YarnCluster]:
-    """A cluster of two nodes whose containers reach the store."""
-    with yarn_cluster.cluster(tmp_path / "cluster", tmp_path / "hidden", environment(s3_proxy.url)) as running:
+def cluster(tmp_path: Path, s3_proxy: Proxy, nodes: int) -> Iterator[yarn_cluster.YarnCluster]:
+    """A cluster whose containers reach the store."""
+    variables = environment(s3_proxy.url)
+    with yarn_cluster.cluster(tmp_path / "cluster", tmp_path / "hidden", variables, nodes=nodes) as running:
         yield running
 
 
@@ -28,10 +29,10 @@ RUNS = ("bounded:delays", "unbounded:streaks", "unbounded:windy")
 
 
 @pytest.mark.parametrize(
-    ("in_bucket", "runs"),
+    ("in_bucket", "nodes", "runs"),
     [
-        pytest.param(*(False, RUNS[:1]), id="folder", marks=pytest.mark.feature("O1")),
-        pytest.param(*(True, RUNS), id="bucket", marks=pytest.mark.soak),
+        pytest.param(*(False, 1, RUNS[:1]), id="folder", marks=pytest.mark.feature("O1")),
+        pytest.param(*(True, 2, RUNS), id="bucket", marks=pytest.mark.soak),
     ],
 )
 def test_a_workspace_runs_in_containers_that_see_nothing_of_the_driver(

@@ -14,8 +14,8 @@ from floodmark.spec.graph.operator import Operator
 from floodmark.testing.embedded import EmbeddedCase
 from floodmark.testing.log import Log
 
-LENGTH = 16
-"""So many had 3^16 conditions, for which no machine has memory."""
+LENGTH = 12
+"""So many had 3^12 conditions, half a million."""
 
 
 class Number(fm.Contract):

@@ -186,8 +186,8 @@ def holds(engine: Computing, lake: Lake, folder: Path) -> None:
 def updated(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of Spark's, whose writer puts both halves of an update side by side."""
     path = tmp_path_factory.mktemp("updated") / "orders"
-    rows = [(START + timedelta(minutes=n), n, "b", n) for n in range(40)]
-    frame = spark.createDataFrame(rows, "at timestamp, id bigint, shop string, cents bigint")
+    at = f"timestampadd(MINUTE, id, timestamp'{START:%Y-%m-%d}') AS at"
+    frame = spark.range(40).selectExpr(at, "id", "'b' AS shop", "id AS cents")
     spark.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
     frame.write.format("delta").save(str(path))
     spark.conf.unset("spark.databricks.delta.properties.defaults.enableChangeDataFeed")

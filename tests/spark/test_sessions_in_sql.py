@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +76,18 @@ LOGS: dict[str, tuple[dict[str, Any], bool]] = {
 """Rows -> how they are drawn, and whether they are left to the kernel."""
 
 
-@pytest.mark.parametrize("drawn", LOGS)
-@pytest.mark.parametrize("keys", [("lot",), ("lot", "n"), ()])
-@pytest.mark.parametrize("case_of", [pytest.param("spark", marks=pytest.mark.spark), "embedded"])
+KEYS: tuple[tuple[str, ...], ...] = (("lot",), ("lot", "n"), ())
+
+
+def cases() -> Iterator[Any]:
+    """Engine, keys, rows: all of them on the embedded engine, and each rows with some keys on Spark."""
+    for keys, (number, drawn) in product(KEYS, enumerate(LOGS)):
+        yield "embedded", keys, drawn
+        soak = () if keys == KEYS[number % len(KEYS)] else (pytest.mark.soak,)
+        yield pytest.param("spark", keys, drawn, marks=(pytest.mark.spark, *soak))
+
+
+@pytest.mark.parametrize(("case_of", "keys", "drawn"), cases())
 def test_sessions_are_those_of_the_kernel(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,

@@ -42,6 +42,15 @@ SETTINGS = {
     "spark.io.encryption.enabled": "true",
 }
 """Settings of applications: small executors, which start soon; who connects is authenticated, and what is sent or spilled is encrypted."""
+_LEAN_JAVA = f"{SETTINGS['spark.executor.extraJavaOptions']} {' '.join(UNCHECKED)}"
+QUICK_SETTINGS = {
+    "spark.executor.extraJavaOptions": _LEAN_JAVA,
+    "spark.yarn.am.extraJavaOptions": _LEAN_JAVA,
+    "spark.driver.extraJavaOptions": " ".join(UNCHECKED),
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of applications of tests: Java starts sooner, and Spark interprets what it runs, as in their group (``tests/run.py``)."""
 SECRET = f"a 'secret' = {secrets.token_hex(16)} \\"
 """The secret that all processes of the cluster and of its applications share, with what files of properties read in their own way."""
 SECURED = ("spark.authenticate", "spark.network.crypto.enabled")

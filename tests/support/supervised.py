@@ -19,7 +19,7 @@ from floodmark.control.processes.package import load
 from floodmark.control.processes.supervisor import Supervisor
 from floodmark.control.state.records import Driver
 from floodmark.control.streams.fleet import Fleet
-from floodmark.core import crash
+from floodmark.core import background, crash
 
 PATIENCE_SECONDS = 300
 
@@ -38,7 +38,9 @@ def fleet_of(root: Path, code: str, lake: str = "") -> Fleet:
 def _forked(
     command: Sequence[str], *, log: Path, folder: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """As ``background.begin``, with variables before the program."""
+    """As ``background.begin``, with variables before the program; another program than Python is not forked."""
+    if sys.executable not in command:
+        return background.begin(command, log=log, folder=folder, environment=environment)
     program = command.index(sys.executable)
     variables = dict(word.split("=", 1) for word in command[:program])
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +54,14 @@ def _forked(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+@contextmanager
+def forked_drivers() -> Iterator[None]:
+    """The drivers that supervisors of this process start are forked, without two seconds of imports."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(supervisor_module, "begin", _forked)
+        yield
 
 
 @contextmanager

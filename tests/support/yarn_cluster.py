@@ -40,7 +40,14 @@ JARS = jars.Jars(
 """67 MB, which the set-up of the tests fetches; Spark has Hadoop's clients."""
 _PASSED = "JAVA_HOME,AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_REGION,AWS_ENDPOINT_URL,AWS_ALLOW_HTTP"
 """Variables of a node that its containers have."""
-_LEAN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto", "-Xmx192m")
+_LEAN = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Xmx192m",
+    *spark_cluster.UNCHECKED,
+)
 
 
 @dataclass(slots=True)
@@ -67,7 +74,8 @@ class YarnCluster:
         """Settings of applications: jars and Python are installed on the nodes, and what else they need is put where they see it."""
         return {
             **spark_cluster.SETTINGS,
-            "spark.executor.instances": "2",
+            **spark_cluster.QUICK_SETTINGS,
+            "spark.executor.instances": f"{len(self.nodes)}",
             "spark.executor.memoryOverhead": "300m",
             "spark.yarn.am.memory": "256m",
             "spark.yarn.am.memoryOverhead": "200m",
@@ -85,7 +93,7 @@ class YarnCluster:
         """The folder of the configuration of manager and nodes, whose default file system is the disk that all see."""
         return self.work / "conf"
 
-    def start(self, nodes: int = 2) -> None:
+    def start(self, nodes: int) -> None:
         """Start the manager, then the nodes beside each other."""
         number = os.getpid()  # of one process at a time: an address of its own, at which YARN's ports are free
         self.address = f"127.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
@@ -180,14 +188,16 @@ def _write(file: Path, settings: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def cluster(folder: Path, hidden: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[YarnCluster]:
-    """A cluster of two nodes, in a folder; they do not see the hidden one, and have some variables."""
+def cluster(
+    folder: Path, hidden: Path, variables: Mapping[str, str] = MappingProxyType({}), *, nodes: int = 2
+) -> Iterator[YarnCluster]:
+    """A cluster, in a folder, whose nodes do not see the hidden one, and have some variables. Applications have an executor for each node."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     hidden.mkdir(parents=True, exist_ok=True)
     (folder / "shared").mkdir(parents=True)
     running = YarnCluster(folder / "shared", (hidden, cache_folder()), folder / "work", variables)
     try:
-        running.start()
+        running.start(nodes)
         yield running
     finally:
         running.stop()

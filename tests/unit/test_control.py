@@ -32,6 +32,7 @@ from postgres import data_folder, database
 from postgres import serving as serving_postgres
 from processes import end_drivers
 from scripted_waits import ScriptedWaits
+from supervised import forked_drivers
 
 from floodmark import (
     Ascending,
@@ -112,6 +113,12 @@ ON_SQLITE = pytest.mark.parametrize(
     "store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)], indirect=True
 )
 """For tests of the supervisor that ask no more of the store than others that run on both."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked_drivers() -> Iterator[None]:
+    with forked_drivers():
+        yield
 
 
 @pytest.fixture
@@ -366,8 +373,9 @@ def test_the_next_supervisor_takes_over_what_lives(store, supervisor):
     for _ in range(5):
         assert other.tick()
     assert [found.pid for found in store.drivers(HERE)] == [driver.pid]
-    os.kill(driver.pid, signal.SIGKILL)
-    os.waitpid(driver.pid, 0)  # as its own parent would
+    process = psutil.Process(driver.pid)
+    process.kill()
+    process.wait(PATIENCE_SECONDS)
     second = until(other, lambda found: found.id != driver.id and running(found))
     assert store.driver(driver.id).reason == "it is gone"
     store.want(HERE, "stopped")

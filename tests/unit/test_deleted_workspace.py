@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from scripted_waits import ScriptedWaits
+from supervised import forked_drivers
 
 from floodmark import Workspace
 from floodmark.cli.shell.console import Console
@@ -76,7 +77,7 @@ def test_a_supervisor_stops_its_drivers_and_ends(home: Path, store: Store, *, wa
                 home.mkdir()
 
     one = Supervisor(store=store, home=home, holder="one", command=command, say=say)
-    with pytest.raises(LifecycleError, match=REASON):
+    with forked_drivers(), pytest.raises(LifecycleError, match=REASON):
         (one.stand_by if waits else one.run)(threading.Event())
     assert drivers
     assert not any(driver.is_running() for driver in drivers), "nobody would ever stop it"

@@ -1,8 +1,8 @@
 """Python imports this where it starts: Dagster's daemon looks often, and the process of a run is forked from one that has imported Dagster.
 
-30 seconds between two looks at backfills, and 15 between two evaluations of the workspace's sensors, become 3 and 5. The process that serves the
-definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks starts it. Drivers of
-streams are forked where a test asks for that; those on Spark work on the Java of a test that has lent it (``borrowed``).
+30 seconds between two looks at backfills, 15 between two evaluations of the workspace's sensors, and 60 between two reports of a stream's health become
+3, 5 and 20. The process that serves the definitions starts one for each run, which imports for seconds; here multiprocessing's own server of forks
+starts it. Drivers of streams are forked where a test asks for that; those on Spark work on the Java of a test that has lent it (``borrowed``).
 """
 
 import os
@@ -46,6 +46,9 @@ elif {"api", "grpc"} <= set(sys.orig_argv) and sys.platform == "linux":
 
     multiprocessing.set_forkserver_preload(PRELOADED)
     multiprocessing.get_context = forking
+    from floodmark.orchestration import health
+
+    health._LEAST_SECONDS = 20.0
 elif "floodmark.cli.main" in sys.orig_argv and "FLOODMARK_TEST_JAVA" in os.environ:
     import subprocess
 
