@@ -82,12 +82,12 @@ KEYS: tuple[tuple[str, ...], ...] = (("lot",), ("lot", "n"), ())
 def cases() -> Iterator[Any]:
     """Engine, keys, rows: all of them on the embedded engine, and each rows with some keys on Spark."""
     for keys, (number, drawn) in product(KEYS, enumerate(LOGS)):
-        yield "embedded", keys, drawn
-        soak = () if keys == KEYS[number % len(KEYS)] else (pytest.mark.soak,)
-        yield pytest.param("spark", keys, drawn, marks=(pytest.mark.spark, *soak))
+        marks = [] if keys == KEYS[number % len(KEYS)] else [pytest.mark.soak]
+        for engine, own in (("embedded", []), ("spark", [pytest.mark.spark, *marks])):
+            yield pytest.param(engine, keys, drawn, marks=own, id=f"{engine}-{', '.join(keys)}-{drawn}")
 
 
-@pytest.mark.parametrize(("case_of", "keys", "drawn"), cases())
+@pytest.mark.parametrize(("case_of", "keys", "drawn"), [*cases()])
 def test_sessions_are_those_of_the_kernel(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,

@@ -71,6 +71,15 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.ui.showConsoleProgress": "false",
     }
 )
+_SHOWN_BY_UI: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "200",
+        "spark.sql.ui.retainedExecutions": "20",
+    }
+)
+"""What Java keeps of the past for the pages of its UI, each 1,000 and more by default with whole plans as text, although the UI is off."""
 _LOCAL: Mapping[str, str] = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
@@ -219,6 +228,8 @@ def _conf(app: str, cores: str, memory: str, extra: Mapping[str, str], archive_t
         settings |= {f"spark.executorEnv.{name}": value for name, value in store.of_executors(os.environ).items()}
     else:
         settings |= {**_LOCAL, "spark.local.dir": str(scratch() / "local")}
+    if extra.get("spark.ui.enabled", "false") == "false":
+        settings |= _SHOWN_BY_UI
     settings |= {**limits.following(extra), **extra}
     if is_yarn(cores):
         settings |= hadoop.naming_files(settings)
