@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import deque
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -103,3 +104,19 @@ def test_what_workers_say_of_their_limit_in_each_task_is_left_out(capfd: pytest.
     builder._forward(reader, last_lines, Launches())
     assert capfd.readouterr().err == "a warning\n"
     assert list(last_lines) == ["a warning"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "kept"),
+    [
+        ({}, "20"),
+        ({"spark.ui.enabled": "true"}, None),
+        ({"spark.ui.retainedJobs": "7"}, "7"),
+    ],
+)
+def test_java_keeps_little_of_the_past_for_a_ui_that_is_off(
+    tmp_path: Path, extra: dict[str, str], kept: str | None
+) -> None:
+    settings = dict(builder._conf("a", "local[2]", "1g", extra, tmp_path / "none").getAll())
+    assert settings.get("spark.ui.retainedJobs") == kept
+    assert settings.get("spark.sql.ui.retainedExecutions") == (None if kept is None else "20")
