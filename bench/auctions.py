@@ -162,12 +162,12 @@ def _tables(rng: np.random.Generator, first: int, last: int, texts: Any) -> dict
 
 
 def _stamped(name: str, rows: dict[str, Any], last: bool) -> pa.Table:  # noqa: FBT001 - of this file alone
-    """Columns as rows of a log, with a marker of their progress, or of the end of input."""
+    """Columns as rows of a log, with a marker of their progress, or of the end of input. The watermark is two milliseconds behind each row: it does not close a session to which a row exactly a gap later belongs."""
     times, target = rows["date_time"], arrow_schema(schema(TABLES[name]))
     stamps = {
         "_event_time": times,
-        "_watermark": times - 1,
-        "_progress": np.full(len(times), times[0] - 1),
+        "_watermark": times - 2,
+        "_progress": np.full(len(times), times[0] - 2),
         "_sequence": rows["_sequence"],
     }
     stamps["_kind"] = np.zeros(len(times), np.int32)
@@ -178,7 +178,7 @@ def _stamped(name: str, rows: dict[str, Any], last: bool) -> pa.Table:  # noqa: 
         for column in target
     }
     table = pa.table({**columns, **{stamp: pa.array(values) for stamp, values in stamps.items()}})
-    reached = END if last else int(times[-1] - 1)
+    reached = END if last else int(times[-1] - 2)
     marker = {"_watermark": reached, "_progress": reached, "_kind": MARKER}
     nullable = pa.schema([pa.field(field.name, field.type) for field in table.schema])
     return pa.concat_tables([table.cast(nullable), pa.Table.from_pylist([marker], schema=nullable)])

@@ -98,8 +98,14 @@ def test_sessions_are_those_of_the_kernel(
 ) -> None:
     settings, doubt = LOGS[drawn]
     operator, judged = summed(*keys), list[bool]()
-    asked = sessions.in_doubt
-    monkeypatch.setattr(sessions, "in_doubt", lambda *given: judged.append(asked(*given)) or judged[-1])
+    asked = sessions.judged
+
+    def watched(*given: Any) -> tuple[bool, int]:
+        answer = asked(*given)
+        judged.append(answer[0])
+        return answer
+
+    monkeypatch.setattr(sessions, "judged", watched)
 
     def run(folder: str, seed: int) -> tuple[dict[str, Counter[str]], int, int]:
         case = case_on(case_of, request, operator, tmp_path / f"{folder}-{seed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +25,10 @@ from floodmark.core.time import to_ms
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.answers import RecordedAnswers, set_aside
 from floodmark.lake.stream.lookups import answers_of as looked_up
+from floodmark.semantics.encoding.columns import arrow_schema
 from floodmark.semantics.kernels.calls import answer_schema, called
 from floodmark.semantics.kernels.requests import Question, asked
+from floodmark.spec.values.schema import FAILED, MARKER, RETRACTION, ROW
 from floodmark.testing import IN_MEMORY
 
 
@@ -540,14 +543,76 @@ def test_odd_values_are_one_question_each_and_come_back_as_they_were(tmp_path):
         }
         for number in numbers
     ]
-    from floodmark.semantics.encoding.columns import arrow_schema
-
     rows_in = pa.Table.from_pylist(values, schema=arrow_schema(step.parent.schema))
     for _ in range(2):
         store = RecordedAnswers((str(tmp_path),), answer_schema(step))
         mapped = called(step, rows_in, [0] * 5, [to_ms(START)] * 5, store, looked_up)
         assert str(mapped.rows.to_pylist()) == str(rows_in.drop_columns(["at"]).to_pylist())
     assert len(calls) == 5
+
+
+class Rate(fm.Contract):
+    """A row of a lookup table."""
+
+    key: str
+    value: float
+    rate: str | None
+
+
+@pytest.mark.parametrize("kind", ["inner", "left"])
+@pytest.mark.parametrize("on", [{"key": "key"}, {"key": "key", "value": "value"}])
+def test_rows_that_are_answered_together_are_answered_as_one_by_one(tmp_path: Path, kind, on) -> None:
+    """Markers and rows that failed before are not asked about, whatever is in them; -0.0 is 0.0."""
+    (tmp_path / "rates.csv").write_text("key,value,rate\na,0,x\na,0,\nb,1,y\nc,1,z\n", "utf-8")
+    table = fm.LookupTable("rates", contract=Rate, path=tmp_path / "rates.csv", holds="1 minute")
+
+    @fm.operator
+    def rated(events: fm.Stream[Event]) -> fm.Stream:
+        return events.lookup(table, on=on, kind=kind, columns=["rate"])
+
+    step = rated.calls[0]
+    drawn = random.Random(3)
+    values = [
+        {
+            "at": START,
+            "key": drawn.choice([None, "a", "b", "?"]),
+            "value": drawn.choice([0, 1, None]),
+            "_key_0": drawn.choice([None, "a", "a", "b", "?"]),
+            "_key_1": drawn.choice([None, 0.0, -0.0, 1.0, float("nan")]),
+        }
+        for _ in range(60)
+    ]
+    rows_in = pa.Table.from_pylist(values, schema=arrow_schema(step.parent.schema))
+    kinds = [drawn.choice([ROW, ROW, RETRACTION, MARKER, FAILED]) for _ in values]
+    times = [to_ms(START) + drawn.randrange(200_000) for _ in values]
+    together = called(step, rows_in, kinds, times, None, looked_up)
+    alone = [
+        called(step, rows_in.slice(n, 1), kinds[n : n + 1], times[n : n + 1], None, looked_up)
+        for n in range(len(values))
+    ]
+    assert repr(together.rows.to_pylist()) == repr([row for one in alone for row in one.rows.to_pylist()])
+    assert together.origin.to_pylist() == [n for n, one in enumerate(alone) for _ in one.origin]
+    assert not together.failures
+    none = called(step, rows_in.slice(0, 0), [], [], None, looked_up)
+    assert (none.rows.num_rows, none.rows.schema) == (0, together.rows.schema)
+
+
+def test_a_row_without_an_answer_is_set_aside_with_its_own_values_and_the_retraction_of_one_is_left_out(over) -> None:
+    async def odd(row, request):
+        if row["value"] % 2:
+            message = "odd"
+            raise ValueError(message)
+        return [{"answer": row["value"]}] * row["value"]
+
+    step = step_of(odd, Answer, on_error="quarantine", retries=0)
+    numbers, kinds = [1, 0, 2, 3, 1, 2], [ROW, ROW, ROW, MARKER, RETRACTION, RETRACTION]
+    values = [{"at": START, "key": "a", "value": number} for number in numbers]
+    rows_in = pa.Table.from_pylist(values, schema=arrow_schema(step.parent.schema))
+    mapped = called(step, rows_in, kinds, [to_ms(START)] * 6, None, looked_up)
+    assert [row["answer"] for row in mapped.rows.to_pylist()] == [None, 2, 2, None, 2, 2]
+    assert mapped.origin.to_pylist() == [0, 2, 2, 3, 5, 5]
+    ((position, why),) = mapped.failures.items()
+    assert (position, why["reason"], '"value": 1' in why["given"]) == (0, "ValueError: odd", True)
 
 
 async def _asks(row, request):

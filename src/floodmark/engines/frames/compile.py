@@ -11,14 +11,17 @@ from functools import reduce
 from typing import assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from floodmark.engines.frames.attempts import attempted, made
 from floodmark.engines.frames.expecting import FILTERED, expected
 from floodmark.engines.frames.expressions import Rendering, as_written, guarded, on_sail, value, with_columns
+from floodmark.engines.frames.narrowing import narrowed
 from floodmark.lake.stream.answers import RecordedAnswers
 from floodmark.lake.stream.answers import at as recorded_at
 from floodmark.lake.stream.lookups import answers_of
+from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.kernels.attempts import attempts, is_column, stage_attempts
 from floodmark.semantics.kernels.calls import answer_schema, called
 from floodmark.semantics.kernels.columnar import GROUP, KEY_GROUP
@@ -28,6 +31,7 @@ from floodmark.semantics.time.assignment import kind_of
 from floodmark.spec.graph import steps
 from floodmark.spec.graph.interleaving import interleaving
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.rows.lookup import Lookup
 from floodmark.spec.values.schema import CARRIED, FAILED, FAILURE, QUARANTINE, RETRACTION, ROW, STAMP_DDL, STAMPS, TAG
 from floodmark.spec.windowing.windows import WindowAssigner
 
@@ -36,6 +40,8 @@ CARRIER = "_carrier"
 """The column on which Spark's watermark is defined in streams; steps carry this column along if their input has it."""
 _RIDING = {CARRIER: "timestamp", CARRIED: "binary"}
 """Columns that steps carry along if their input has them, with their types."""
+_TOGETHER, _TOGETHER_BYTES = 1 << 16, 1 << 24
+"""Rows, or bytes, of a batch that looks up answers."""
 EVERYWHERE = -1
 """Key group of a row for all key groups, where it is there once."""
 
@@ -56,6 +62,7 @@ def compiled(
     """
     if known and step in known:
         return known[step]
+    step = narrowed(step, known or ())
     parents = [compiled(parent, inputs, known, rendering) for parent in step.parents]
     match step:
         case steps.Read():
@@ -288,15 +295,15 @@ def plain_key(rows: DataFrame, column: str) -> str:
 
 def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for batch in _together(batches) if isinstance(step.function, Lookup) else batches:
             stamped = [name for name in (*STAMPS, *_RIDING) if name in batch.schema.names]
             payload = [name for name in batch.schema.names if name not in {*stamped, FAILURE}]
-            rows, kinds = pa.table(batch.select(payload)), batch.column("_kind").to_pylist()
+            rows, kinds = pa.table(batch.select(payload)), batch.column("_kind")
             if isinstance(step, steps.Call):
                 times = _milliseconds(batch.column("_event_time"))
-                mapped = called(step, rows, kinds, times, _answers(step), answers_of)
+                mapped = called(step, rows, kinds.to_numpy(), times, _answers(step), answers_of)
             else:
-                mapped = flat_mapped(step, rows, kinds)
+                mapped = flat_mapped(step, rows, kinds.to_pylist())
             table = mapped.rows
             for name in stamped:
                 column = batch.column(name)
@@ -310,12 +317,25 @@ def _flat_map(step: steps.FlatMap) -> Callable[[Iterable[pa.RecordBatch]], Itera
     return run
 
 
-def _milliseconds(moments: pa.Array) -> list[int | None]:
-    """Event times, instants or ms already, in ms."""
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of more rows: the recorded answers of a lookup are read and written once for each."""
+    held, size, weight = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        held.append(batch)
+        size, weight = size + batch.num_rows, weight + batch.nbytes
+        if size >= _TOGETHER or weight >= _TOGETHER_BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, size, weight = [], 0, 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _milliseconds(moments: pa.Array) -> Ints:
+    """Event times, instants or ms already, in ms; 0 for none."""
     if pa.types.is_integer(moments.type):
-        return list(moments.to_pylist())
-    micros = moments.cast(pa.timestamp("us", moments.type.tz)).cast(pa.int64()).to_pylist()
-    return [None if moment is None else moment // 1000 for moment in micros]
+        return pc.fill_null(moments, 0).to_numpy()  # type: ignore[no-any-return]
+    micros = pc.fill_null(moments.cast(pa.timestamp("us", moments.type.tz)).cast(pa.int64()), 0)
+    return micros.to_numpy() // 1000  # type: ignore[no-any-return]
 
 
 def _answers(step: steps.Call) -> RecordedAnswers | None:

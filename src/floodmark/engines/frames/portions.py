@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from floodmark.core.errors import ExecutionError
 from floodmark.core.memory import worker_memory
 from floodmark.core.time import END, NEVER, Interval
-from floodmark.engines.frames.packing import Packed, packed_group
+from floodmark.engines.frames.packing import Packed, Stamping, packed_group, stamped_rows, task_number
 from floodmark.engines.frames.spilled import SpilledStore, StateTooLarge
+from floodmark.lake.table.rows import row_schema
 from floodmark.semantics.encoding.columns import inside
 from floodmark.semantics.encoding.plain import unpack
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
@@ -32,6 +33,9 @@ from floodmark.spec.values.run import LateRows
 
 AT = "at"
 """The column by which the rows of a key group are sorted."""
+
+COUNTS = 1 << 20
+"""``_kind`` of the row in which a task says how many rows were late, in ``_watermark``, and how many were dropped, in ``_progress``."""
 
 PortionStage = ElementStage | ProcessStage | JoinStage
 """Stages whose rows are not aggregated before they reach the kernel."""
@@ -120,6 +124,29 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
             closed(work.stage)
             store.close()
             store = None
+
+
+def output_rows(work: Portions, batches: Iterable[pa.RecordBatch], stamping: Stamping) -> Iterator[pa.RecordBatch]:
+    """Compute the rows of some key groups in a task of Spark: complete rows of the results, then one row with ``COUNTS``.
+
+    Args:
+        work: to do.
+        batches: as of ``advanced``.
+        stamping: of the rows.
+    """
+    task, schema, late, dropped = task_number(), work.stage.step.schema, 0, 0
+    judges, sequence = not work.stage.step.columnar, stamping.numbering.first(task)
+    for advance in advanced(work, batches):
+        emission, counts = advance.emission, advance.packed.counts
+        late, dropped = late + counts["late"] + judges * emission.late, dropped + counts["dropped"] + emission.dropped
+        results = emission.results
+        if results.num_rows:
+            rows = results.append_column("_sequence", pc.add(results["_order"], sequence))
+            sequence += pc.max(results["_order"]).as_py() + 1
+            stamping.numbering.check(task, sequence - 1)
+            yield from stamped_rows(rows, schema, stamping)
+    counted = {"_kind": COUNTS, "_watermark": late, "_progress": dropped}
+    yield pa.RecordBatch.from_pylist([counted], schema=row_schema(schema))
 
 
 def portions(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[tuple[int, pa.Table, bool]]:

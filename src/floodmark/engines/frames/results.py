@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -20,15 +21,31 @@ Outputs = tuple[tuple[Output, DataFrame], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Files of an output that are computed already.
+
+    Args:
+        rows: folder of files of complete rows.
+        last: folder of the last row of each key; None if that is not computed.
+    """
+
+    rows: Path
+    last: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
     """The rows of every output for one interval, not written yet, with the counts of late and dropped rows."""
 
     outputs: Outputs
-    late: int = 0
-    dropped: Callable[[], int] = lambda: 0
+    late: Callable[[], int] = lambda: 0
     """To be called after the first output is computed."""
+    dropped: Callable[[], int] = lambda: 0
+    """As ``late``."""
     held: tuple[DataFrame, ...] = ()
     """Cached frames, to be freed after the outputs are written."""
+    ready: Mapping[str, Ready] = field(default_factory=dict)
+    """Output table -> the files of its rows, for tables whose rows lie in files already."""
 
 
 def bounds(interval: Interval) -> str:
@@ -46,7 +63,7 @@ def ended(computed: Computed, interval: Interval) -> Computed:
         stamps = {"_event_time": f"least(`_event_time`, {time})", "_watermark": f"least(`_watermark`, {last - 1})"}
         return with_columns(rows, stamps)
 
-    return replace(computed, outputs=tuple((output, relabelled(rows)) for output, rows in computed.outputs))
+    return replace(computed, outputs=tuple((output, relabelled(rows)) for output, rows in computed.outputs), ready={})
 
 
 def latest(rows: DataFrame, output: Output) -> DataFrame:
@@ -155,6 +172,7 @@ def linked(operator: Operator, inputs: Mapping[str, DataFrame], interval: Interv
     if len(links) == 1:
         return computed(0, operator, dict(inputs), interval)
     known, parts, made = dict(inputs), dict[str, list[DataFrame]](), list[Computed]()
+    ready = dict[str, Ready]()
     for number, (link, own) in enumerate(zip(links, stretches(operator, interval), strict=True)):
         made.append(computed(number, link, {given.name: known[given.name] for given in link.inputs}, own))
         for output, rows in made[-1].outputs:
@@ -163,9 +181,12 @@ def linked(operator: Operator, inputs: Mapping[str, DataFrame], interval: Interv
                 continue
             inside = rows if own == interval else whole(rows).filter(bounds(interval))
             parts.setdefault(output.table, []).append(inside)
+            if own == interval and output.table in made[-1].ready:
+                ready[output.table] = made[-1].ready[output.table]
     return Computed(
         outputs=tuple((output, reduce(DataFrame.unionByName, parts[output.table])) for output in operator.outputs),
-        late=sum(one.late for one in made),
+        late=lambda: sum(one.late() for one in made),
         dropped=lambda: sum(one.dropped() for one in made),
         held=tuple(frame for one in made for frame in one.held),
+        ready={table: files for table, files in ready.items() if len(parts[table]) == 1},
     )

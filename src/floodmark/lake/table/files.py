@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from floodmark.lake.folder import bucket
+from floodmark.lake.folder import bucket, staging
+from floodmark.lake.folder.copies import copy
 from floodmark.lake.folder.storage import file_system
 from floodmark.lake.table import entries
 from floodmark.lake.table.rows import plain_type
@@ -103,6 +104,13 @@ class Written:
             return self
         bucket.send((file, f"{path}/{file.relative_to(self.folder.parent).as_posix()}") for file in self.files)
         return replace(self, sent=True)
+
+    def copied(self, path: str) -> Written:
+        """Copies of the files on this machine, or links to them, in a new folder of another table."""
+        copies = Written(folder=staging.new_folder(path, make=False), partition_by=self.partition_by)
+        for file in self.files:
+            copy(str(file), str(copies.folder / file.relative_to(self.folder)))
+        return copies
 
     @property
     def files(self) -> list[Path]:

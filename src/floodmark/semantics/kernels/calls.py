@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, described
+from floodmark.semantics.aggregates.numbers import Ints
 from floodmark.semantics.encoding.columns import arrow_schema, table_fitted
 from floodmark.semantics.encoding.identity import identity
 from floodmark.semantics.kernels.failures import Failure, Mapped, failure
@@ -24,6 +25,16 @@ from floodmark.spec.rows.lookup import Lookup
 from floodmark.spec.values.schema import RETRACTION, ROW
 
 _KEY_BYTES = 16
+_EXACT = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_decimal128,
+    pa.types.is_timestamp,
+    pa.types.is_date32,
+)
+"""Kinds of values that are equal in Arrow if and only if their identities are: there is one of each value."""
 
 
 class Answers(Protocol):
@@ -54,42 +65,57 @@ def answer_schema(step: Call) -> pa.Schema:
     return pa.schema([("key", pa.binary(_KEY_BYTES)), ("time", pa.int64()), ("rows", rows), ("reason", pa.string())])
 
 
-def called(
-    step: Call,
-    table: pa.Table,
-    kinds: Sequence[int],
-    times: Sequence[int | None],
-    answers: Answers | None,
-    lookup: Lookups,
-) -> Mapped:
+def called(step: Call, table: pa.Table, kinds: Ints, times: Ints, answers: Answers | None, lookup: Lookups) -> Mapped:
     """The answers for every row; markers, ticks and rows that failed before become one row of nulls each, as in ``flat_mapped``.
 
     Args:
         step: whose function asks.
         table: columns of the step's parent.
         kinds: ``_kind`` of each row.
-        times: ``_event_time`` of each row, ms.
+        times: ``_event_time`` of each row, ms; 0 for a row without one.
         answers: recorded ones; None for none.
         lookup: of the rows of lookup tables.
 
     Raises:
         UserCodeError: USER-009, if the step's ``on_error`` is "stop"; USER-010, USER-011.
     """
-    rows = table.select(list(step.asked)).to_pylist()
-    questions: dict[bytes, Question] = {}
-    keys: list[bytes | None] = []
-    for row, kind, moment in zip(rows, kinds, times, strict=True):
-        if kind > ROW:
-            keys.append(None)
-            continue
-        at = moment or 0
-        at = at // step.cache_for * step.cache_for if step.cache_for else at
-        key = blake2b(identity([_plain(list(row.values())), at]), digest_size=_KEY_BYTES).digest()
-        questions.setdefault(key, Question(key, row, at))
-        keys.append(key)
+    questions, places = _questions(step, table, np.asarray(kinds), np.asarray(times, np.int64))
+    by_key = {question.key: question for question in questions}
     with nullcontext() if answers is None else answers.held():
-        answered = _answered(step, questions, answers, lookup)
-    return _mapped(step, table, rows, kinds, keys, answered)
+        answered = _answered(step, by_key, answers, lookup)
+    return _mapped(step, table, np.asarray(kinds), questions, places, answered)
+
+
+def _questions(step: Call, table: pa.Table, kinds: Ints, times: Ints) -> tuple[list[Question], Ints]:
+    """The different questions of rows; for each row the place of its question, -1 for a row without one."""
+    rows, asking = table.select(list(step.asked)), np.flatnonzero(kinds <= ROW)
+    at = times // step.cache_for * step.cache_for if step.cache_for else times
+    alike, first, which = np.unique(_alike(rows, at)[asking], return_index=True, return_inverse=True)
+    number_of, questions, numbers = dict[bytes, int](), list[Question](), np.zeros(len(alike), np.int64)
+    order = np.argsort(first)
+    asked_first = rows.take(pa.array(asking[first[order]])).to_pylist()
+    for place, row in zip(order.tolist(), asked_first, strict=True):
+        moment = int(at[asking[first[place]]])
+        key = blake2b(identity([_plain(list(row.values())), moment]), digest_size=_KEY_BYTES).digest()
+        if key not in number_of:
+            number_of[key] = len(questions)
+            questions.append(Question(key, row, moment))
+        numbers[place] = number_of[key]
+    places = np.full(len(kinds), -1, np.int64)
+    places[asking] = numbers[which]
+    return questions, places
+
+
+def _alike(rows: pa.Table, times: Ints) -> Ints:
+    """A number for each row, the same for none but rows of one time and of equal values; all numbers differ if a column has values whose equality Arrow and ``identity`` see otherwise."""
+    if not all(any(is_kind(kind) for is_kind in _EXACT) for kind in rows.schema.types):
+        return np.arange(len(times))
+    _, codes = np.unique(times, return_inverse=True)
+    for column in rows.columns:
+        encoded = column.combine_chunks().dictionary_encode()
+        places = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64) + 1
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + places, return_inverse=True)
+    return codes
 
 
 def _plain(value: Any) -> Any:
@@ -158,40 +184,44 @@ def _table(step: Call, replies: Sequence[tuple[Question, Reply]]) -> pa.Table:
 
 
 def _mapped(
-    step: Call,
-    table: pa.Table,
-    inputs: Sequence[Mapping[str, Any]],
-    kinds: Sequence[int],
-    keys: Sequence[bytes | None],
-    answered: pa.Table,
+    step: Call, table: pa.Table, kinds: Ints, questions: Sequence[Question], places: Ints, answered: pa.Table
 ) -> Mapped:
-    """The answers of all rows as one table."""
-    indices = pc.index_in(pa.array(keys, pa.binary(_KEY_BYTES)), answered["key"].combine_chunks()).to_pylist()
-    lists = answered["rows"].combine_chunks()
-    reasons = answered["reason"].to_pylist()
-    offsets, taken, origin, failures = lists.offsets.to_pylist(), list[int | None](), list[int](), dict[int, Failure]()
-    for position, index in enumerate(indices):
-        reason = None if index is None or keys[position] is None else reasons[index]
-        if reason is not None and kinds[position] == RETRACTION:  # the row it retracts was quarantined, too
-            continue
-        if reason is not None:
-            failures[len(taken)] = failure("", failed(step, reason, inputs[position]), inputs[position])
-        if index is None or reason is not None or keys[position] is None:
-            taken.append(None)
-            origin.append(position)
-            continue
-        places = range(offsets[index], offsets[index + 1])
-        taken += places
-        origin += [position] * len(places)
-    at = pa.array(origin, pa.int64())
-    answers = lists.values.take(pa.array(taken, pa.int64()))
+    """The answers of all rows as one table.
+
+    Args:
+        step: whose answers they are.
+        table: columns of the step's parent.
+        kinds: ``_kind`` of each row.
+        questions: of the rows.
+        places: of each row's question; -1 for none.
+        answered: the answers.
+    """
+    keys = pa.array([question.key for question in questions], pa.binary(_KEY_BYTES))
+    found = pc.fill_null(pc.index_in(keys, answered["key"].combine_chunks()), -1).to_numpy()
+    index = np.r_[found, -1].astype(np.int64)[places]
+    lists, reasons = answered["rows"].combine_chunks(), answered["reason"].combine_chunks()
+    failing = np.r_[pc.is_valid(reasons).to_numpy(zero_copy_only=False), False][index]
+    has_rows, gone = (
+        (index >= 0) & ~failing,
+        failing & (kinds == RETRACTION),
+    )  # the row it retracts was quarantined, too
+    offsets = np.r_[lists.offsets.to_numpy(), 0].astype(np.int64)
+    lengths = np.where(has_rows, offsets[index + 1] - offsets[index], np.where(gone, 0, 1))
+    starts = np.cumsum(lengths) - lengths
+    origin = np.repeat(np.arange(len(kinds)), lengths)
+    taken = offsets[index[origin]] + np.arange(len(origin)) - starts[origin]
+    empty = ~has_rows[origin]
+    failures = dict[int, Failure]()
+    for position in np.flatnonzero(failing & ~gone).tolist():
+        (row,) = table.select(list(step.asked)).slice(position, 1).to_pylist()
+        failures[int(starts[position])] = failure("", failed(step, reasons[int(index[position])].as_py(), row), row)
+    at, nothing = pa.array(origin, pa.int64()), pa.array(empty)
+    answers = lists.values.take(pa.array(taken, pa.int64(), mask=empty))
     columns = dict(zip(step.answered.names, answers.flatten(), strict=True))
     if step.cache:
-        empty = pa.array(np.array([index is None for index in taken], dtype=bool))
-        before = table.take(at)
-        columns |= {
-            name: pc.if_else(empty, pa.scalar(None, before[name].type), before[name].combine_chunks())
-            for name in step.parent.schema.names
-        }
+        before = table if len(origin) == len(kinds) and (lengths == 1).all() else table.take(at)
+        for name in step.parent.schema.names:
+            values = before[name].combine_chunks()
+            columns[name] = pc.if_else(nothing, pa.scalar(None, values.type), values) if empty.any() else values
     whole = arrow_schema(step.schema)
     return Mapped(pa.table([columns[name] for name in whole.names], whole.names).cast(whole), at, failures)

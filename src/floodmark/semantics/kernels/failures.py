@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -161,10 +162,12 @@ def _mapped(
 
 def failed_kinds(mapped: Mapped, kinds: pa.Array) -> pa.Array:
     """``_kind`` of the rows of a flat_map, ``FAILED`` for rows that failed."""
-    marked = kinds.take(mapped.origin).to_pylist()
-    for position in mapped.failures:
-        marked[position] = FAILED
-    return pa.array(marked, pa.int32())
+    marked = kinds.take(mapped.origin).cast(pa.int32())
+    if not mapped.failures:
+        return marked
+    fails = np.zeros(len(marked), bool)
+    fails[list(mapped.failures)] = True
+    return pc.if_else(pa.array(fails), pa.scalar(FAILED, pa.int32()), marked)
 
 
 def split(rows: pa.Table) -> tuple[pa.Table, list[pa.Table]]:

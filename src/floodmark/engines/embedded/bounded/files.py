@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from floodmark.core.memory import worker_memory
+from floodmark.engines.embedded.bounded.final import LastRows
 from floodmark.engines.embedded.bounded.groups import RESULTS, Results, Work, computed
 from floodmark.engines.frames.portions import AT
 from floodmark.engines.frames.sorting import sorted_batches
@@ -21,6 +22,10 @@ from floodmark.spec.values.schema import Schema
 
 BUCKET = "_bucket"
 """The column that divides key groups among buckets."""
+LAST = "_last"
+"""The name of the last rows among the names of outputs."""
+_FEW_ROWS, _GATHERED = 1 << 16, 1 << 26
+"""Rows of a file that is large enough for a table; most bytes of rows of small files that become one."""
 _SORTED, _READ, _BATCH = 1 << 29, 1 << 20, 1 << 22
 """Most bytes of rows that are sorted in memory, however much there is; bytes of a column, and of rows, that are read at a time."""
 
@@ -46,8 +51,10 @@ def counted(folder: str) -> int:
 
 
 def outputs(work: Work) -> dict[str, Schema]:
-    """``RESULTS`` and the side outputs, in the order of their folders, with their columns."""
-    return {RESULTS: work.stage.step.schema, **{name: schema for name, (_, schema) in work.sides.items()}}
+    """``RESULTS`` and the side outputs, in the order of their folders, with their columns; ``LAST`` if last rows are wanted."""
+    results = {RESULTS: work.stage.step.schema if work.final is None else work.final.schema}
+    last = {LAST: work.final.schema} if work.final is not None and work.final.keys else {}
+    return {**results, **{name: schema for name, (_, schema) in work.sides.items()}, **last}
 
 
 def folder_of(work: Work, target: str, output: str) -> Path:
@@ -73,25 +80,87 @@ def fill(work: Work, bucket: Bucket) -> tuple[int, int]:
     if not isinstance(work.stage, Stage):
         rows = sorted_batches(rows, ("group", AT), min(memory // 4, _SORTED))
     with ExitStack() as writers:
-        results = Results(partial(_write, work, bucket, writers, {}))
+        files = _Files(work, bucket, writers, memory // 16)
+        results = Results(files.write)
         computed(work, rows, results)
+        files.end()
     return results.late, results.dropped
 
 
-def _write(
-    work: Work,
-    bucket: Bucket,
-    writers: ExitStack,
-    opened: dict[str, pq.ParquetWriter],
-    output: str,
-    batches: Sequence[pa.RecordBatch],
-) -> None:
-    """Append rows to the file of an output, which the first rows create."""
-    schema = row_schema(outputs(work)[output])
-    if output not in opened:
-        path = folder_of(work, bucket.target, output) / f"{bucket.number}.parquet"
-        opened[output] = writers.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
-    opened[output].write_table(pa.Table.from_batches(batches, schema))
+class _Files:
+    """The files of a bucket: one for each output, which the first rows create.
+
+    Args:
+        work: of which they are.
+        bucket: whose rows they have.
+        writers: closes them.
+        memory: most bytes of last rows that are held.
+    """
+
+    def __init__(self, work: Work, bucket: Bucket, writers: ExitStack, memory: int) -> None:
+        self._work, self._bucket, self._writers = work, bucket, writers
+        self._schemas, self._opened = outputs(work), dict[str, pq.ParquetWriter]()
+        self._held: dict[str, list[pa.Table]] = {}
+        self._last = LastRows(work.final.keys, memory) if work.final is not None and work.final.keys else None
+
+    def write(self, output: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """Append rows to the file of an output."""
+        table = pa.Table.from_batches(batches)
+        if output == RESULTS and self._work.final is not None:
+            table = self._work.final.rows(table)
+            if self._last is not None:
+                self._last.add(table)
+        self._append(output, table)
+
+    def end(self) -> None:
+        """Write what is held, and the last rows, if all have been held."""
+        rows = None if self._last is None else self._last.rows()
+        if rows is not None:
+            self._append(LAST, rows)
+        for output in self._held:
+            self._flush(output)
+
+    def _append(self, output: str, table: pa.Table) -> None:
+        held = self._held.setdefault(output, [])
+        held.append(table)
+        if sum(part.num_rows for part in held) >= _FEW_ROWS or sum(part.nbytes for part in held) >= _BATCH:
+            self._flush(output)
+
+    def _flush(self, output: str) -> None:
+        """Write the rows of an output that are held as a row group."""
+        held, schema = self._held[output], row_schema(self._schemas[output])
+        if not held:
+            return
+        if output not in self._opened:
+            path = folder_of(self._work, self._bucket.target, output) / f"{self._bucket.number}.parquet"
+            coded = [name for name in schema.names if name != "_sequence"]  # whose values all differ
+            writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=coded)
+            self._opened[output] = self._writers.enter_context(writer)
+        self._opened[output].write_table(pa.concat_tables(held).cast(schema))
+        held.clear()
+
+
+def last_of(work: Work, target: str) -> Path | None:
+    """The folder of the last rows, after all buckets are computed; None if a bucket has not written its own."""
+    if LAST not in outputs(work):
+        return None
+    rows, last = (folder_of(work, target, output) for output in (RESULTS, LAST))
+    return last if {file.name for file in rows.iterdir()} == {file.name for file in last.iterdir()} else None
+
+
+def gather(source: Path, target: Path) -> None:
+    """Move the files with rows of one folder into another one; many small ones become one file."""
+    footers = {file: footer for file in sorted(source.glob("*.parquet")) if (footer := pq.read_metadata(file)).num_rows}
+    rows, size = sum(footer.num_rows for footer in footers.values()), sum(map(_bytes, footers.values()))
+    if len(footers) > 1 and rows < len(footers) * _FEW_ROWS and size < _GATHERED:
+        tables = []
+        for file in footers:
+            with pq.ParquetFile(file) as parquet:
+                tables.append(parquet.read())
+        pq.write_table(pa.concat_tables(tables), target / "0.parquet", compression="zstd")
+        return
+    for file in footers:
+        shutil.move(file, target / file.name)
 
 
 def _rows(folder: str) -> Iterator[pa.RecordBatch]:

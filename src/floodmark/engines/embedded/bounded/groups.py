@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.time import END, Interval
+from floodmark.engines.embedded.bounded.final import Final
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import SIDE_TABLES, Stamping, packed_group, side_columns, stamped_rows
 from floodmark.engines.frames.portions import Advance, Portions, advanced
@@ -39,6 +40,7 @@ class Work:
         sides: side output -> its kind and columns.
         ingested: for ``_ingest_time``, ms.
         memory: bytes that a worker may use; by default its share of the machine.
+        final: the output whose rows the results are; None if Sail computes outputs of the results.
     """
 
     stage: AnyStage
@@ -49,6 +51,7 @@ class Work:
     sides: dict[str, tuple[Side, Schema]]
     ingested: int
     memory: int | None = None
+    final: Final | None = None
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from floodmark.core import cores, machine
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded import files, pool, tables
+from floodmark.engines.embedded.bounded.final import final_of
 from floodmark.engines.embedded.bounded.groups import RESULTS, Work
 from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.check import check_operator, sail_sql
@@ -28,13 +29,14 @@ from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import Rendering, with_columns
-from floodmark.engines.frames.fast import joins, sessions, window_joins, windows
+from floodmark.engines.frames.fast import counting, joins, sessions, window_joins, windows
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
+from floodmark.engines.frames.narrowing import without_unread_aggregates
 from floodmark.engines.frames.packing import output_ddl
 from floodmark.engines.frames.portions import AT, is_stamped, order
-from floodmark.engines.frames.results import Computed, bounds, ended, linked, stateless, whole, with_results
+from floodmark.engines.frames.results import Computed, Ready, bounds, ended, linked, stateless, whole, with_results
 from floodmark.lake.folder.paths import Lake, check_reached
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
@@ -241,7 +243,8 @@ def _in_sql(
     operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, rendering: Rendering
 ) -> Computed:
     """All outputs, by SQL alone."""
-    rows, side, dropped = windows.compute(step, parent, interval, rendering, sail_aggregate)
+    on_time = counting.reads_only(step.parent, counting.on_time(operator))
+    rows, side, dropped = windows.compute(step, parent, interval, rendering, sail_aggregate, on_time=on_time)
     return Computed(outputs=with_results(operator, step, rows, {"late": side}, rendering), dropped=dropped)
 
 
@@ -290,7 +293,8 @@ def _with_windows_joined(
     """The outputs of a window join, by Sail alone."""
     assert isinstance(step, steps.WindowAggregate)
     small = window_joins.a_window_each(operator, step) or 0
-    rows, dropped = window_joins.compute(step, inputs, interval, rendering, small)
+    on_time = counting.on_time(operator)
+    rows, dropped = window_joins.compute(step, inputs, interval, rendering, small, on_time)
     return Computed(outputs=with_results(operator, step, rows, {}, rendering), dropped=dropped)
 
 
@@ -313,7 +317,7 @@ def _joined(
 ) -> Computed:
     """The outputs of a join, by Sail alone; ``late``: late rows are counted."""
     rows, count = joins.compute(step, inputs, interval, rendering)
-    return joins.counted(step, with_results(operator, step, rows, {}, rendering), count() if late else 0)
+    return joins.with_late(step, with_results(operator, step, rows, {}, rendering), count if late else lambda: 0)
 
 
 def check(operator: Operator, lake: Lake) -> None:
@@ -343,12 +347,14 @@ class _Run:
     """Bytes that each process of kernels may use."""
     markings: tuple[Marking, ...] = ()
     """Per link, what marks the rows to be quarantined; none for the first try, in which no row is expected to fail."""
+    last: bool = True
+    """Whether the operator is the last of its links, which writes outputs."""
 
     def done(self, versions: dict[str, int], record: BoundedRun, replaced: Interval) -> Done:
         """Compute all outputs and write them."""
         results = linked(self.operator, self.inputs(versions), self.interval, self._linked)
         counts = tables.write(self.connection.spark, self.operator, self.lake, results, record, replaced)
-        return Done(counts=counts, late=results.late, dropped=results.dropped())
+        return Done(counts=counts, late=results.late(), dropped=results.dropped())
 
     def known(
         self, last: Sequence[steps.Step], inputs: dict[str, DataFrame], known: dict[steps.Step, DataFrame]
@@ -380,7 +386,8 @@ class _Run:
             landed = {given.name: inputs[given.name] for given in link.inputs if not given.inner}
             stamp = {"_watermark": watermark_on_time(link)}
             inputs |= {name: with_columns(rows, stamp) for name, rows in landed.items()}
-        run = replace(self, operator=link, interval=interval, markings=self.markings[number : number + 1])
+        last = link is self.operator.links[-1]
+        run = replace(self, operator=link, interval=interval, markings=self.markings[number : number + 1], last=last)
         return run.computed(inputs)
 
     def computed(self, inputs: dict[str, DataFrame]) -> Computed:
@@ -402,12 +409,13 @@ class _Run:
             by_sail = self._sessions(step, parent)
             if by_sail is not None:
                 return by_sail
-        stage = stage_of(operator)
+        run = self if self.markings else replace(self, operator=without_unread_aggregates(operator))
+        stage = stage_of(run.operator)
         assert stage is not None
         if isinstance(stage, (ElementStage, ProcessStage)):
             needed = scans(operator, self.interval)
             stage = replace(stage, clip=None if self.interval.everything else Clip(interval=self.interval, read=needed))
-        return self._by_kernels(stage, parent)
+        return run._by_kernels(stage, parent)  # noqa: SLF001 - of a run that differs in its operator
 
     def _sessions(self, step: steps.WindowAggregate, parent: DataFrame) -> Computed | None:
         """The outputs of sessions, by SQL alone; None if it may have others than the kernel."""
@@ -421,10 +429,11 @@ class _Run:
         if not any(folder.glob("*.parquet")):
             return None
         made = self._read(folder)
-        if sessions.in_doubt(step, made):
+        doubtful, dropped = sessions.judged(step, made)
+        if doubtful:
             return None
         outputs = with_results(self.operator, step, sessions.results(step, made, self.interval), {}, self.rendering)
-        return Computed(outputs=outputs, dropped=partial(sessions.dropped, made))
+        return Computed(outputs=outputs, dropped=lambda: dropped)
 
     def _by_kernels(self, stage: AnyStage, parent: DataFrame) -> Computed:
         source, target = self.scratch / uuid4().hex, str(self.scratch / uuid4().hex)
@@ -443,16 +452,23 @@ class _Run:
             sides={o.name: (o.side, o.schema) for o in self.operator.outputs if o.side},
             ingested=time.time_ns() // 1_000_000,
             memory=self.memory,
+            final=final_of(self.operator, stage.step) if self.last and not self.markings else None,
         )
         files.write_empty(work, target)
         folders = sorted(path for path in source.glob(f"{files.BUCKET}=*") if path.is_dir())
         buckets = [files.Bucket(number=n, source=str(path), target=target) for n, path in enumerate(folders)]
         late, dropped = pool.computed(work, buckets, files.counted(str(source)))
         read = {name: self._read(files.folder_of(work, target, name)) for name in files.outputs(work)}
-        results = read.pop(RESULTS)
+        results, _ = read.pop(RESULTS), read.pop(files.LAST, None)
+        if work.final is not None:
+            result, *sides = self.operator.outputs
+            outputs = ((result, results), *((side, read[side.name]) for side in sides))
+            rows = files.folder_of(work, target, RESULTS)
+            ready = {result.table: Ready(rows=rows, last=files.last_of(work, target))}
+            return Computed(outputs=outputs, late=lambda: late, dropped=lambda: dropped, ready=ready)
         behind = partial(self.known, [step for _, step in self.operator.results], {})
         outputs = with_results(self.operator, stage.step, results, read, self.rendering, behind)
-        return Computed(outputs=outputs, late=late, dropped=lambda: dropped)
+        return Computed(outputs=outputs, late=lambda: late, dropped=lambda: dropped)
 
     def _read(self, folder: Path) -> DataFrame:
         return self.connection.spark.read.parquet(str(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame
 from floodmark.core import crash
 from floodmark.core.errors import CapabilityError
 from floodmark.core.time import Interval, from_ms
+from floodmark.engines.embedded.bounded.files import gather
 from floodmark.engines.embedded.parity.aggregates import sail_aggregate
 from floodmark.engines.embedded.parity.check import sail_sql
 from floodmark.engines.frames import zones
@@ -19,7 +21,6 @@ from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.results import Computed, latest, stamped
 from floodmark.engines.outcome import unmet
 from floodmark.lake.folder import staging
-from floodmark.lake.folder.copies import copy
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.results import tables
 from floodmark.lake.table.commits import BoundedRun
@@ -58,7 +59,10 @@ def write(
         path = tables.ensure(lake, operator, output, replace=run.interval.everything)
         if output.partitions is not None:
             zones.check(spark, output.partitions)
-        files[output.table] = _written(stamped(rows, output), path, output)
+        ready = computed.ready.get(output.table)
+        files[output.table] = (
+            _written(stamped(rows, output), path, output) if ready is None else _gathered(ready.rows, path)
+        )
     unmet_rows = {output.table: _unmet(spark, operator, output, files[output.table]) for output, _ in computed.outputs}
     for output, _ in reversed(computed.outputs):
         main = output is computed.outputs[0][0]
@@ -66,11 +70,12 @@ def write(
         path, written = lake.output(output.table), files[output.table]
         if output.current:  # before the changelog, whose commit marks the interval as covered
             crash.point("bounded.before_current")
-            _replace_current(spark, lake, operator, output, written, run)
+            ready = computed.ready.get(output.table)
+            _replace_current(spark, lake, operator, output, written, run, None if ready is None else ready.last)
             crash.point("bounded.after_current")
         crash.point(f"bounded.before_{name}")
         record = replace(run, table=output.table, unmet=unmet_rows[output.table])
-        record = replace(record, late=computed.late, dropped=computed.dropped()) if main else record
+        record = replace(record, late=computed.late(), dropped=computed.dropped()) if main else record
         kinds = _replace(written, path, output, record, replaced)
         counts[output.table] = kinds[ROW], kinds[RETRACTION]
         crash.point(f"bounded.after_{name}")
@@ -98,6 +103,13 @@ def _written(rows: DataFrame, path: str, output: Output) -> Written:
     return Written(folder=folder, partition_by=partition_by(output))
 
 
+def _gathered(source: Path, path: str) -> Written:
+    """The files of complete rows of a table that is not divided, in a new folder of the table."""
+    folder = staging.new_folder(path)
+    gather(source, folder)
+    return Written(folder=folder)
+
+
 def _replace(written: Written, path: str, output: Output, record: BoundedRun, replaced: Interval) -> Counter[int]:
     """Replace the rows of an interval by files; returns the rows written per ``_kind``."""
     kinds, writer = written.kinds(), Writer(path)
@@ -114,21 +126,27 @@ def _replace(written: Written, path: str, output: Output, record: BoundedRun, re
 
 
 def _replace_current(
-    spark: SparkSession, lake: Lake, operator: Operator, output: Output, written: Written, run: BoundedRun
+    spark: SparkSession,
+    lake: Lake,
+    operator: Operator,
+    output: Output,
+    written: Written,
+    run: BoundedRun,
+    last: Path | None,
 ) -> None:
-    """Replace the interval in the table of last values by the last values of the run's changelog."""
+    """Replace the interval in the table of last values by the last values of the run's changelog; ``last``: the folder of their files, if there are some."""
     current = output.current
     assert current is not None
     path = tables.ensure(lake, operator, current, replace=run.interval.everything)
     if not run.interval.everything and not tables.fits(path, current):
         where, fix = f"table {path}", f"Run it on Spark: floodmark run {operator.name} --engine spark"
         raise CapabilityError(where, "the columns of its output", "other ones", fix, code="CAPABILITY-034")
-    if not current.keys and set(written.kinds()) <= {
+    if last is not None:
+        last_values = _gathered(last, path)
+    elif not current.keys and set(written.kinds()) <= {
         ROW
     }:  # every row is left: the same files, without a plan that looks for copies
-        last_values = Written(folder=staging.new_folder(path, make=False), partition_by=partition_by(current))
-        for file in written.files:
-            copy(str(file), str(last_values.folder / file.relative_to(written.folder)))
+        last_values = written.copied(path)
     elif written.files:
         rows = spark.read.parquet(str(written.folder))
         last_values = _written(latest(rows, current).filter(f"`_kind` = {ROW}"), path, current)

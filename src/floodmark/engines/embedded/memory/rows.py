@@ -158,11 +158,12 @@ class Rows:
         return rows.filter(pa.array(stays))
 
     def _flat_mapped(self, step: steps.FlatMap, rows: pa.Table) -> pa.Table:
-        columns, kinds = rows.select(list(step.parent.schema.names)), rows["_kind"].to_pylist()
+        columns, kinds = rows.select(list(step.parent.schema.names)), rows["_kind"]
         if isinstance(step, steps.Call):
-            mapped = called(step, columns, kinds, rows["_event_time"].to_pylist(), None, answers_of)
+            times = pc.fill_null(rows["_event_time"], 0).to_numpy()
+            mapped = called(step, columns, kinds.to_numpy(), times, None, answers_of)
         else:
-            mapped = flat_mapped(step, columns, kinds)
+            mapped = flat_mapped(step, columns, kinds.to_pylist())
         stamps = rows.select(STAMPS).take(mapped.origin)
         table = mapped.rows
         for name in STAMPS:

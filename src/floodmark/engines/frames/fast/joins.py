@@ -7,7 +7,7 @@ at which a partner was possible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -15,19 +15,18 @@ from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.compile import compiled, plain_key, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
+from floodmark.engines.frames.fast.counting import LATE, Number, counted
 from floodmark.engines.frames.results import Computed, Outputs, bounds
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import IntervalJoin, KeyedProcess, Step, Union, WindowAggregate, quarantines, walk
 from floodmark.spec.keyed.regular import RegularJoin
 from floodmark.spec.values.schema import BOUNDED, ROW, Column, Schema
 
-Joined = tuple[DataFrame, Callable[[], int]]
-"""The rows of a join, stamped, and a function for the number of late rows: they count in a regular join, and are dropped from an interval join."""
+Joined = tuple[DataFrame, Number]
+"""The rows of a join, stamped, and the number of late rows: they count in a regular join, and are dropped from an interval join."""
 
 HOW = {"inner": "inner", "left": "left", "right": "right", "full": "full", "semi": "left_semi", "anti": "left_anti"}
 _TIME, _STAMP = ("_left_time", "_right_time"), ("_left_watermark", "_right_watermark")
-LATE = "`_watermark` >= unix_millis(`_event_time`)"
-"""SQL: a row lies at or before its own watermark."""
 _STRETCH = "_stretch"
 
 
@@ -71,10 +70,10 @@ def compute(
     return _regular(step, sides(step, inputs, rendering), rendering)
 
 
-def counted(step: Step, outputs: Outputs, late: int) -> Computed:
+def with_late(step: Step, outputs: Outputs, late: Number) -> Computed:
     """The outputs of a join with its number of late rows."""
     if isinstance(step, IntervalJoin):
-        return Computed(outputs=outputs, dropped=lambda: late)
+        return Computed(outputs=outputs, dropped=late)
     return Computed(outputs=outputs, late=late)
 
 
@@ -140,7 +139,9 @@ def _within(step: IntervalJoin, sides: Sequence[DataFrame], interval: Interval) 
         for port in step.ports[: 1 if one_sided else 2]
     ]
     places += [[]] * one_sided
-    left, right = _named(step, [rows.filter(f"NOT ({LATE})") for rows in sides], places)
+    inside = "true" if interval.everything else bounds(interval)
+    observed, numbers = _counted(sides, f"{LATE} AND {inside}")
+    left, right = _named(step, [rows.filter(f"NOT ({LATE})") for rows in observed], places)
     width = step.upper - step.lower + 1
     stretches = [
         _stretch(f"(unix_millis(`{_TIME[0]}`) + ({step.lower}L))", width),
@@ -156,9 +157,13 @@ def _within(step: IntervalJoin, sides: Sequence[DataFrame], interval: Interval) 
     shown = _keys(step)[1 if step.kind == "right" else 0]
     columns = [*(f"`{key}` AS `{name}`" for key, name in zip(shown, step.keys, strict=True))]
     columns += [f"`{name}`" for side in places for _, name in side]
-    rows = _result(joined, step, columns, _times(step))
-    inside = "true" if interval.everything else bounds(interval)
-    return rows.filter(inside), lambda: sum(one.filter(f"{LATE} AND {inside}").count() for one in sides)
+    return _result(joined, step, columns, _times(step)).filter(inside), numbers
+
+
+def _counted(sides: Sequence[DataFrame], condition: str) -> tuple[list[DataFrame], Number]:
+    """(sides, SQL) -> the sides; the number of the rows of both for which the condition holds."""
+    pairs = [counted(rows, condition) for rows in sides]
+    return [rows for rows, _ in pairs], lambda: sum(number() for _, number in pairs)
 
 
 def _times(step: IntervalJoin) -> tuple[str, str]:
@@ -186,7 +191,8 @@ def _regular(step: KeyedProcess, sides: Sequence[DataFrame], rendering: Renderin
     assert isinstance(function, RegularJoin)
     united = [dict(port.columns) for port in step.ports]
     places = [[(united[tag][column], name) for column, name in function.places[tag]] for tag in (0, 1)]
-    left, right = _named(step, sides, places)
+    observed, number = _counted(sides, LATE)
+    left, right = _named(step, observed, places)
     keys = _keys(step)
     equal = [f"`{one}` = `{other}`" for one, other in zip(*keys, strict=True)]
     if function.condition:
@@ -197,8 +203,7 @@ def _regular(step: KeyedProcess, sides: Sequence[DataFrame], rendering: Renderin
     times = [f"`{pair[0]}`" if one_sided else _later(pair) for pair in (_TIME, _STAMP)]
     values = [name for side in function.places[: 1 if one_sided else 2] for _, name in side]
     columns = [f"{shown.format(one, other)} AS `{one}`" for one, other in zip(*keys, strict=True)]
-    rows = _result(joined, step, [*columns, *(f"`{name}`" for name in values)], times)
-    return rows, lambda: sum(one.filter(LATE).count() for one in sides)
+    return _result(joined, step, [*columns, *(f"`{name}`" for name in values)], times), number
 
 
 def _schema(step: KeyedProcess, function: RegularJoin) -> Schema:

@@ -27,7 +27,7 @@ _FLAGS = ("_dropped", "_disordered", "_doubtful")
 
 
 def possible(operator: Operator, interval: Interval, late_rows: LateRows, measured: Measured = sql_of) -> bool:
-    """Whether SQL has the sessions of the kernel, unless ``in_doubt`` says of the rows that it may not."""
+    """Whether SQL has the sessions of the kernel, unless ``judged`` says of the rows that it may not."""
     step = operator.stateful
     if not isinstance(step, WindowAggregate) or not isinstance(step.window, Session) or step.time != "event":
         return False
@@ -92,12 +92,14 @@ def grouped(
     return numbered.groupBy(*keys, "_number").agg(*sessions, *windows.measures(step, numbered, measured))
 
 
-def in_doubt(step: WindowAggregate, sessions: DataFrame) -> bool:
-    """Whether the stream may have had other sessions of a key than SQL."""
+def judged(step: WindowAggregate, sessions: DataFrame) -> tuple[bool, int]:
+    """Whether the stream may have had other sessions of a key than SQL; how many rows came too late, each of which is a session of its own here."""
     keys = [f"k{i}" for i, _ in enumerate(step.keys)]
-    texts = [f"max({name})" for name in ("_disordered", "_doubtful")]
-    both = sessions.groupBy(*keys).agg(*(expr(sessions, text).alias(f"b{n}") for n, text in enumerate(texts)))
-    return both.filter("b0 = 1 AND b1 = 1").limit(1).count() > 0
+    texts = [f"max({name})" for name in ("_disordered", "_doubtful")] + ["sum(_dropped)"]
+    by_key = sessions.groupBy(*keys).agg(*(expr(sessions, text).alias(f"b{n}") for n, text in enumerate(texts)))
+    totals = ("sum(CASE WHEN b0 = 1 AND b1 = 1 THEN 1 ELSE 0 END)", "sum(b2)")
+    both, dropped = by_key.agg(*(expr(sessions, text).alias(f"t{n}") for n, text in enumerate(totals))).collect()[0]
+    return bool(both), int(dropped or 0)
 
 
 def overflows(error: Exception) -> bool:
@@ -109,8 +111,3 @@ def results(step: WindowAggregate, sessions: DataFrame, interval: Interval) -> D
     """The results of the step, stamped."""
     on_time = sessions.filter("_dropped = 0")
     return windows.stamped(step, on_time, [name for name, _ in step.aggregates], interval, start="_start")
-
-
-def dropped(sessions: DataFrame) -> int:
-    """How many rows came too late: each is a session of its own."""
-    return int(sessions.filter("_dropped = 1").count())

@@ -6,7 +6,7 @@ taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
@@ -15,6 +15,7 @@ from floodmark.core.types import parse
 from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.fast import joins, windows
+from floodmark.engines.frames.fast.counting import Number, reads_only, watched
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import Expect, Filter, Project, Read, Stateful, Step, Union, WindowAggregate, walk
 from floodmark.spec.keyed.matching import WindowJoin
@@ -61,8 +62,9 @@ def compute(
     interval: Interval,
     rendering: Rendering = as_written,
     first: int = 0,
-) -> tuple[DataFrame, Callable[[], int]]:
-    """The rows of a join, and a function for the number of dropped (row, window) pairs.
+    on_time: frozenset[str] = frozenset(),
+) -> tuple[DataFrame, Number]:
+    """The rows of a join, and the number of dropped (row, window) pairs, to be asked for after the rows are computed.
 
     Args:
         step: of an operator for which ``possible`` is true.
@@ -70,22 +72,26 @@ def compute(
         interval: only windows whose last millisecond lies in the interval are computed.
         rendering: of expressions, for the session of the frames.
         first: of an inner join, the side that stands first in the engine's join: the one that Sail holds in memory.
+        on_time: names of the inputs whose rows are never late.
     """
     function = _function(step)
     assert function is not None
-    keys, on_time, dropped = range(len(step.keys)), list[DataFrame](), list[Callable[[], int]]()
-    for tag, rows in enumerate(joins.sides(step, inputs, rendering)):
+    assert isinstance(step.parent, Union)
+    keys, counting, dropped = range(len(step.keys)), list[DataFrame](), list[Number]()
+    for tag, side in enumerate(joins.sides(step, inputs, rendering)):
         united = dict(function.ports[tag].columns)
+        rows, behind = (side, None) if reads_only(step.parent.parents[tag], on_time) else watched(side)
         pairs = windows.with_ends(step, rows, interval).selectExpr(
             *(f"{plain_key(rows, key)} AS s{tag}k{i}" for i, key in enumerate(step.keys)),
             *(f"`{united[own]}` AS s{tag}v{i}" for i, (own, _) in enumerate(function.places[tag])),
             f"`_end` AS s{tag}end",
             "_end - 1 <= _watermark AS _late",
         )
-        on_time.append(pairs.filter("NOT _late").drop("_late"))
-        dropped.append(windows.number_of_late(pairs, rows))
+        judged, number = windows.without_late(pairs, behind)
+        counting.append(judged)
+        dropped.append(number)
     equal = [*(f"s0k{i} = s1k{i}" for i in keys), "s0end = s1end"]
-    sides = on_time[first], on_time[1 - first]
+    sides = counting[first], counting[1 - first]
     joined = sides[0].join(sides[1], expr(sides[0], " AND ".join(equal)), joins.HOW[function.kind])
     shown = {"right": "s1{0}", "full": "coalesce(s0{0}, s1{0})"}.get(function.kind, "s0{0}")
     values = [(f"s{tag}v{i}", name) for tag in (0, 1) for i, (_, name) in enumerate(function.places[tag])]
@@ -95,7 +101,7 @@ def compute(
         *(f"{value} AS m{i}" for i, (value, _) in enumerate(values)),
     )
     stamped = windows.stamped(step, results, [name for _, name in values], interval)
-    return stamped, lambda: sum(count() for count in dropped)
+    return stamped, lambda: sum(number() for number in dropped)
 
 
 def _function(step: WindowAggregate) -> WindowJoin | None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame
 
 from floodmark.core.sql import spark_literal
 from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
-from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import maybe_dropped, plain_key, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, guarded_on_sail, on_sail, with_columns
 from floodmark.engines.frames.fast import ranked
-from floodmark.engines.frames.fast.joins import LATE
+from floodmark.engines.frames.fast.counting import Number, watched
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -65,8 +62,10 @@ def compute(
     interval: Interval,
     rendering: Rendering = as_written,
     measured: Measured = sql_of,
-) -> tuple[DataFrame, DataFrame, Callable[[], int]]:
-    """Result rows, side rows, and a function for the number of dropped (row, window) pairs, to be called after the result rows are computed.
+    *,
+    on_time: bool = False,
+) -> tuple[DataFrame, DataFrame, Number]:
+    """Result rows, side rows, and the number of dropped (row, window) pairs, to be asked for after the result rows are computed.
 
     Args:
         step: of the operator.
@@ -74,9 +73,11 @@ def compute(
         interval: only windows whose last millisecond lies in the interval are computed.
         rendering: of expressions, for the session of the frames.
         measured: rendering of aggregates.
+        on_time: no row is late (``counting.on_time``).
     """
     guard, chosen = on_sail(rows), ranked.orders(step)
-    pairs = with_ends(step, rows, interval).selectExpr(
+    judged, behind = (rows, None) if on_time else watched(rows)
+    pairs = with_ends(step, judged, interval).selectExpr(
         *(f"{plain_key(rows, k)} AS k{i}" for i, k in enumerate(step.keys)),
         *(
             f"{argument(step, a.expression, rendering, guard=guard)} AS v{i}"
@@ -86,8 +87,8 @@ def compute(
         "_end",
         "_end - 1 <= _watermark AS _late",
     )
-    on_time, dropped = _judged(pairs, rows)
-    grouped = _measured(step, ranked.marked(step, on_time) if chosen else on_time, measured)
+    counting, dropped = without_late(pairs, behind)
+    grouped = _measured(step, ranked.marked(step, counting) if chosen else counting, measured)
     result = stamped(step, grouped, [name for name, _ in step.aggregates], interval)
     time = "unix_millis(`_event_time`)"
     inside = f"{time} >= {interval.start} AND {time} < {interval.end}"
@@ -211,34 +212,16 @@ def grid_of(step: WindowAggregate, interval: Interval) -> Grid | Cumulative | Fo
             return None
 
 
-def number_of_late(pairs: DataFrame, rows: DataFrame) -> Callable[[], int]:
-    """A function for the number of late (row, window) pairs, by a query.
+def without_late(pairs: DataFrame, behind: Number | None) -> tuple[DataFrame, Number]:
+    """The (row, window) pairs that are on time, and the number of the others, which are counted if any row is late, as no window ends before its rows.
 
-    No window ends before its rows. So no pair is late if no row lies at or before its own watermark, which is checked first as that
-    query costs a fifth.
+    Args:
+        pairs: with the condition ``_late``.
+        behind: a number that is 0 if no row is late; None if that is known before.
     """
-    behind = rows.filter(LATE).limit(1)
-    return cache(lambda: pairs.filter("_late").count() if behind.count() else 0)
-
-
-def _judged(pairs: DataFrame, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The (row, window) pairs that are on time, and a function for the number of others: observed by Spark, counted by a query through Spark Connect."""
-    if is_connected(
-        pairs
-    ):  # Sail has no observations, and a client none of a plan that adaptive execution has left out
-        return pairs.filter("NOT _late"), number_of_late(pairs, rows)
-    counted = Observation()
-
-    @cache
-    def dropped() -> int:
-        try:
-            return int(counted.get["dropped"])
-        except (
-            Py4JJavaError
-        ):  # no pair was on time: adaptive execution leaves an empty plan out, and its observation too
-            return pairs.filter("_late").count()
-
-    return pairs.observe(counted, F.count_if("_late").alias("dropped")).filter("NOT _late"), dropped
+    if behind is None:
+        return pairs.drop("_late"), lambda: 0
+    return pairs.filter("NOT _late").drop("_late"), cache(lambda: pairs.filter("_late").count() if behind() else 0)
 
 
 def value_type(step: WindowAggregate, aggregate: AnyAggregate) -> str:

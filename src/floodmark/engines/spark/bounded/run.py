@@ -20,20 +20,22 @@ from pyspark.sql import functions as F
 from floodmark.core import crash
 from floodmark.core.time import END, NEVER, Interval
 from floodmark.engines.frames.attempts import attempts_of, blaming, explained
+from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.expressions import with_columns
-from floodmark.engines.frames.fast import joins, sessions, window_joins, windows
+from floodmark.engines.frames.fast import counting, joins, sessions, window_joins, windows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
 from floodmark.engines.frames.lateness import watermark_on_time
+from floodmark.engines.frames.narrowing import without_unread_aggregates
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
-from floodmark.engines.frames.portions import AT, Portions, advanced, is_stamped, order
+from floodmark.engines.frames.portions import AT, COUNTS, Portions, advanced, is_stamped, order, output_rows
 from floodmark.engines.frames.results import Computed, bounds, ended, linked, stateless, with_results
 from floodmark.engines.outcome import unmet
 from floodmark.engines.spark.delta import current, tables
-from floodmark.lake.folder.paths import Lake
+from floodmark.lake.folder.paths import Lake, is_local
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.needs import scans, stretches
@@ -112,7 +114,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
                 results = compute(operator, inputs, piece, late_rows, clock, reached)
                 record = asked.record(piece, versions)
                 counts = write(spark, operator, lake, results, record, asked.replaced(piece))
-            return Done(counts=counts, late=results.late, dropped=results.dropped())
+            return Done(counts=counts, late=results.late(), dropped=results.dropped())
 
         return computed
 
@@ -182,8 +184,9 @@ def compute(
         plan_only: compute nothing yet, and count nothing.
     """
 
-    def computed(_: int, link: Operator, read: dict[str, DataFrame], own: Interval) -> Computed:
-        return _link(link, read, own, late_rows, clock, reached, plan_only=plan_only)
+    def computed(number: int, link: Operator, read: dict[str, DataFrame], own: Interval) -> Computed:
+        once = number == len(operator.links) - 1 and _is_computed_once(operator)
+        return _link(link, read, own, late_rows, clock, reached, plan_only=plan_only, once=once)
 
     return linked(operator, inputs, interval, computed)
 
@@ -197,13 +200,15 @@ def _link(
     reached: int,
     *,
     plan_only: bool,
+    once: bool,
 ) -> Computed:
-    """As ``compute``, for one link."""
+    """As ``compute``, for one link; ``once``: its results are read by one query alone."""
     step = operator.stateful
     needed = scans(operator, interval)
     inputs = _within(inputs, needed)
     if operator.spans_interval and not interval.everything:
-        return ended(_link(operator, inputs, Interval(), late_rows, clock, reached, plan_only=plan_only), interval)
+        whole = _link(operator, inputs, Interval(), late_rows, clock, reached, plan_only=plan_only, once=once)
+        return ended(whole, interval)
     if late_rows == "all":
         landed = {given.name: inputs[given.name] for given in operator.inputs if not given.inner}
         stamp = F.expr(watermark_on_time(operator))
@@ -211,15 +216,17 @@ def _link(
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
     if joins.possible(operator, step, interval):
-        rows, count_late = joins.compute(step, inputs, interval)
-        return joins.counted(step, with_results(operator, step, rows, {}), 0 if plan_only else count_late())
+        rows, late = joins.compute(step, inputs, interval)
+        return joins.with_late(step, with_results(operator, step, rows, {}), late)
+    on_time = counting.on_time(operator)
     if window_joins.possible(operator, step, interval, late_rows):
         assert isinstance(step, steps.WindowAggregate)
-        rows, dropped = window_joins.compute(step, inputs, interval)
+        rows, dropped = window_joins.compute(step, inputs, interval, on_time=on_time)
         return Computed(outputs=with_results(operator, step, rows, {}), dropped=dropped)
     parent = compiled(step.parent, inputs)
     if isinstance(step, steps.WindowAggregate) and windows.possible(operator, interval, late_rows):
-        rows, side, dropped = windows.compute(step, parent, interval)
+        never = counting.reads_only(step.parent, on_time)
+        rows, side, dropped = windows.compute(step, parent, interval, on_time=never)
         outputs = with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
     if sessions.possible(operator, interval, late_rows):
@@ -227,6 +234,7 @@ def _link(
         by_sql = _sessions(operator, step, parent, interval, plan_only=plan_only)
         if by_sql is not None:
             return by_sql
+    operator = without_unread_aggregates(operator)
     stage = stage_of(operator)
     assert stage is not None
     if not isinstance(stage, Stage):
@@ -234,7 +242,7 @@ def _link(
         stage = replace(stage, clip=clip) if isinstance(stage, (ElementStage, ProcessStage)) else stage
         stamped = is_stamped(operator, late_rows)
         work = Portions(stage=stage, interval=interval, ticks=tuple(clock), reached=reached, stamped=stamped)
-        return _by_portions(operator, work, parent, plan_only=plan_only)
+        return _by_portions(operator, work, parent, plan_only=plan_only, once=once)
     packed = stage_rows(stage, parent).mapInArrow(packing(stage, interval), PACKED)
     late, total = (0, 0) if plan_only else _held(packed)
     rows = (
@@ -247,28 +255,28 @@ def _link(
         )
     )
     outputs = with_results(operator, step, rows, _sides(operator, packed))
-    return Computed(outputs=outputs, late=late, dropped=lambda: total, held=(packed,))
+    return Computed(outputs=outputs, late=lambda: late, dropped=lambda: total, held=(packed,))
 
 
 def _sessions(
     operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, *, plan_only: bool
 ) -> Computed | None:
     """The outputs of sessions, by SQL alone; None if it may have others than the kernel."""
-    made = sessions.grouped(step, parent)
+    made, dropped = sessions.grouped(step, parent), 0
     if not plan_only:
         made = made.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            doubt = sessions.in_doubt(step, made)
+            doubtful, dropped = sessions.judged(step, made)
         except BaseException as error:
             made.unpersist()
             if isinstance(error, (PySparkException, Py4JJavaError)) and sessions.overflows(error):
                 return None
             raise
-        if doubt:
+        if doubtful:
             made.unpersist()
             return None
     outputs = with_results(operator, step, sessions.results(step, made, interval), {})
-    return Computed(outputs=outputs, dropped=partial(sessions.dropped, made), held=(made,))
+    return Computed(outputs=outputs, dropped=lambda: dropped, held=(made,))
 
 
 def _held(chunks: DataFrame) -> tuple[int, int]:
@@ -277,16 +285,28 @@ def _held(chunks: DataFrame) -> tuple[int, int]:
     return int(totals[0] or 0), int(totals[1] or 0)
 
 
-def _by_portions(operator: Operator, work: Portions, parent: DataFrame, *, plan_only: bool) -> Computed:
+def _is_computed_once(operator: Operator) -> bool:
+    """Whether one query alone reads the results of a run: they are of one output, and are judged by no expectation before they are written."""
+    return len(operator.outputs) == 1 and not criteria_of(operator, operator.outputs[0])
+
+
+def _by_portions(operator: Operator, work: Portions, parent: DataFrame, *, plan_only: bool, once: bool) -> Computed:
     """All outputs, of rows that Spark sorts by key group and spills, so that no key group need fit into the memory of a worker."""
-    stage = work.stage
+    stage, schema = work.stage, work.stage.step.schema
     rows = with_columns(stage_rows(stage, parent), {AT: order(stage)})
-    done = rows.repartition("group").sortWithinPartitions("group", AT).mapInArrow(_advancing(work), EMITTED)
+    rows = rows.repartition("group").sortWithinPartitions("group", AT)
+    if once and not is_connected(rows):
+        done = rows.mapInArrow(_computing(work), output_ddl(schema))
+        numbers = (f"sum(CASE WHEN `_kind` = {COUNTS} THEN `{name}` END)" for name in ("_watermark", "_progress"))
+        observed, counts = counting.totals(done, *numbers)
+        outputs = with_results(operator, stage.step, observed.filter(f"`_kind` <> {COUNTS}"), {})
+        return Computed(outputs=outputs, late=lambda: counts()[0], dropped=lambda: counts()[1])
+    done = rows.mapInArrow(_advancing(work), EMITTED)
     late, dropped = (0, 0) if plan_only else _held(done)
-    rows, schema = done.select("results"), stage.step.schema
+    rows = done.select("results")
     rows = rows.mapInArrow(unpacking(schema, _stamping()), output_ddl(schema))
     outputs = with_results(operator, stage.step, rows, _sides(operator, done))
-    return Computed(outputs=outputs, late=late, dropped=lambda: dropped, held=(done,))
+    return Computed(outputs=outputs, late=lambda: late, dropped=lambda: dropped, held=(done,))
 
 
 def _stamping() -> Stamping:
@@ -303,6 +323,12 @@ def _sides(operator: Operator, chunks: DataFrame) -> dict[str, DataFrame]:
             rows = chunks.select(column).filter(f"{column} IS NOT NULL")
             sides[output.name] = rows.mapInArrow(unpacked, output_ddl(output.schema))
     return sides
+
+
+def _computing(work: Portions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Sorted rows -> rows of the results, and one with counts for each task."""
+    stamping = _stamping()
+    return lambda batches: output_rows(work, batches, stamping)
 
 
 def _advancing(work: Portions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -354,16 +380,20 @@ def write(
             path = tables.ensure(spark, lake, operator, output, replace=interval.everything)
             aside = attempts_of(operator) if output.side == "quarantine" else ()
             stamped = tables.stamped(explained(rows, aside), output, None)
+            changed, files = interval.everything and not fits(path, output), None
             if output.current:  # before the changelog, whose commit marks the interval as covered
-                stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
+                if is_local(path) and not changed:
+                    files = tables.written(stamped, path, output)
+                    stamped = tables.read_back(stamped, files)
+                else:
+                    stamped = stamped.persist(StorageLevel.MEMORY_AND_DISK)
                 crash.point("bounded.before_current")
-                current.replace(spark, operator, lake, output, stamped, run)
+                current.replace(spark, operator, lake, output, stamped, run, files)
                 crash.point("bounded.after_current")
             crash.point(f"bounded.before_{name}")
-            changed = interval.everything and not fits(path, output)
             of_output = replace(run, table=output.table, unmet=unmet_rows[output.table])
             record = _recorded(computed, of_output, main=main)
-            kinds = tables.replace(stamped, path, output, replaced, record, anew=changed)
+            kinds = tables.replace(stamped, path, output, replaced, record, anew=changed, files=files)
             counts[output.table] = kinds[ROW], kinds[RETRACTION]
             crash.point(f"bounded.after_{name}")
             stamped.unpersist()
@@ -386,4 +416,4 @@ def _unmet(operator: Operator, output: Output, rows: DataFrame) -> dict[str, int
 
 def _recorded(computed: Computed, run: BoundedRun, *, main: bool) -> Callable[[], BoundedRun]:
     """Makes the record of an output's commit. Only the main output's has counts of late rows: all rows are computed by then."""
-    return lambda: replace(run, late=computed.late, dropped=computed.dropped()) if main else run
+    return lambda: replace(run, late=computed.late(), dropped=computed.dropped()) if main else run

@@ -21,13 +21,14 @@ from floodmark.core.time import NEVER, Interval
 from floodmark.engines.spark.delta import tables
 from floodmark.engines.spark.delta.appender import retried
 from floodmark.lake.folder.bucket import is_bucket
-from floodmark.lake.folder.paths import Lake, is_reached
+from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results.tables import fits
 from floodmark.lake.stream import last_values, plans
 from floodmark.lake.stream.checkpoint import checkpoint_at
 from floodmark.lake.stream.timeline import FOLLOWERS, Timeline
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch
+from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import check_there
 from floodmark.lake.writing import merging as lake_merging
 from floodmark.lake.writing.writer import Writer
@@ -79,11 +80,26 @@ def _copies_that_go(table: DataFrame, rows: DataFrame, output: Output) -> DataFr
 
 
 def replace(
-    spark: SparkSession, operator: Operator, lake: Lake, output: Output, rows: DataFrame, run: BoundedRun
+    spark: SparkSession,
+    operator: Operator,
+    lake: Lake,
+    output: Output,
+    rows: DataFrame,
+    run: BoundedRun,
+    files: Written | None = None,
 ) -> None:
-    """Replace the interval of a bounded ``run`` in a table of last values by the last values of the run's changelog ``rows``.
+    """Replace the interval of a bounded run in a table of last values by the last values of the run's changelog.
 
     A table that a rollback has left with other columns is made anew first, as the stream does at its next start.
+
+    Args:
+        spark: session.
+        operator: of the output.
+        lake: of the tables.
+        output: with the changelog.
+        rows: of the changelog, complete.
+        run: the bounded run.
+        files: of the rows, on a local disk, if they are written already.
     """
     current, interval = output.current, run.interval
     assert current is not None
@@ -95,7 +111,10 @@ def replace(
     values = latest(rows, current).filter(F.col("_kind") == ROW)
     record = dataclasses.replace(run, table=current.table)
     changed = interval.everything and not fits(path, current)
-    tables.replace(values, path, current, interval, lambda: record, anew=changed)
+    same = None
+    if files is not None and not changed and not current.keys and set(files.kinds()) <= {ROW} and is_local(path):
+        same = files.copied(path)  # every row is left: the same files, without a plan that looks for copies
+    tables.replace(values, path, current, interval, lambda: record, anew=changed, files=same)
 
 
 def follow(

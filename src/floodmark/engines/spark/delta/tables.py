@@ -33,6 +33,7 @@ from floodmark.lake.folder.paths import Lake, is_local, is_reached
 from floodmark.lake.results import tables
 from floodmark.lake.table import division
 from floodmark.lake.table.commits import BoundedRun, encode
+from floodmark.lake.table.files import Written
 from floodmark.lake.table.outputs import partition_by, predicate, table_schema
 from floodmark.lake.table.rows import marker as marker_row
 from floodmark.spec.graph.operator import Operator, Output
@@ -118,6 +119,17 @@ def in_tasks(rows: DataFrame, output: Output, tasks: int | None = None) -> DataF
     return rows if tasks is None else rows.coalesce(tasks)
 
 
+def written(rows: DataFrame, path: str, output: Output) -> Written:
+    """Compute rows and write them into files of a table on a local disk, which ``replace`` commits."""
+    return Appender(path).write(in_tasks(rows, output), partition_by(output))
+
+
+def read_back(rows: DataFrame, files: Written) -> DataFrame:
+    """The rows in files, as ``rows``, of which they were written."""
+    reader = rows.sparkSession.read.schema(rows.schema).option("basePath", str(files.folder))
+    return reader.parquet(str(files.folder)).select(*rows.columns)
+
+
 def replace(
     rows: DataFrame,
     path: str,
@@ -126,6 +138,7 @@ def replace(
     record: Callable[[], BoundedRun],
     *,
     anew: bool = False,
+    files: Written | None = None,
 ) -> Counter[int]:
     """Replace an interval of a table atomically; conflicts with other writers are retried.
 
@@ -136,6 +149,7 @@ def replace(
         interval: of event time.
         record: makes the record of the commit, called after the rows are computed; the numbers of rows and retractions are added.
         anew: replace the whole table, columns too.
+        files: of the rows, on a local disk, if they are written already.
 
     Returns:
         Rows written per ``_kind``.
@@ -150,17 +164,13 @@ def replace(
         _replace_by_spark(in_tasks(rows, output, tasks), path, output, interval, _counted(record(), kinds), anew=anew)
         rows.unpersist()
         return kinds
-    written = appender.write(in_tasks(rows, output), partition_by(output))
-    kinds = written.kinds()
+    files = written(rows, path, output) if files is None else files
+    kinds = files.kinds()
     first, last = from_ms(interval.start), from_ms(interval.end - 1)
-    if not appender.replace(written, first, last, _counted(record(), kinds)):
-        spark = (
-            rows.sparkSession
-        )  # a file of the table also holds rows outside the interval: Spark writes these rows anew
-        again = spark.read.schema(rows.schema).option("basePath", str(written.folder)).parquet(str(written.folder))
-        again = again.select(*rows.columns)
-        _replace_by_spark(again, path, output, interval, _counted(record(), kinds), anew=False)
-        shutil.rmtree(written.folder)
+    if not appender.replace(files, first, last, _counted(record(), kinds)):
+        # a file of the table also holds rows outside the interval: Spark writes these rows anew
+        _replace_by_spark(read_back(rows, files), path, output, interval, _counted(record(), kinds), anew=False)
+        shutil.rmtree(files.folder)
     return kinds
 
 
@@ -174,13 +184,13 @@ def _replace_in_bucket(
     anew: bool,
 ) -> Counter[int]:
     """``replace`` in a bucket, where no commit is Spark's."""
-    written, writer = appender.write(in_tasks(rows, output), partition_by(output)), appender.writer
-    kinds = written.kinds()
+    files, writer = appender.write(in_tasks(rows, output), partition_by(output)), appender.writer
+    kinds = files.kinds()
     counted, first, last = _counted(record(), kinds), from_ms(interval.start), from_ms(interval.end - 1)
     if anew:
-        writer.renew(written, table_schema(output.schema, output.partitions), counted)
-    elif not writer.replace(written, first, last, counted):
-        writer.replace_rows(written, first, last, counted)
+        writer.renew(files, table_schema(output.schema, output.partitions), counted)
+    elif not writer.replace(files, first, last, counted):
+        writer.replace_rows(files, first, last, counted)
     return kinds
 
 
