@@ -21,6 +21,8 @@ from floodmark.engines.embedded.bounded import run as embedded_run
 from floodmark.engines.frames.narrowing import without_unread_aggregates
 from floodmark.engines.spark.bounded import run as spark_run
 from floodmark.lake.table.rows import row_schema
+from floodmark.semantics.kernels.functions.first_rows import FirstRowsKernel
+from floodmark.semantics.kernels.functions.growing import GrowingKernel
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.schema import RETRACTION, ROW, Column, Schema
 from floodmark.testing.log import Log
@@ -148,6 +150,8 @@ def test_results_that_are_written_at_once_are_those_that_are_passed_on(
 
     found = run("at once")
     monkeypatch.setattr(embedded_run, "final_of", lambda *_: None)
+    monkeypatch.setattr(GrowingKernel, "whole", lambda *_: None)
+    monkeypatch.setattr(FirstRowsKernel, "whole", lambda *_: None)
     monkeypatch.setattr(spark_run, "_is_computed_once", lambda _: False)
     monkeypatch.setattr(spark_run, "is_local", lambda _: False)
     for module in (embedded_run, spark_run):

@@ -98,6 +98,19 @@ def check_turns(kernel_type: Any, by_row: Any, stage: Any, parts: Sequence[tuple
     assert advanced([by_row, kernel_type], stage, parts) == expected
 
 
+def check_whole(kernel_type: Any, by_row: Any, stage: Any, rows: pa.RecordBatch) -> bool:
+    """A kernel gives for all rows of a key group at once, without state, what the one by row does; whether it has not left them to state."""
+    packed = [tables for _, tables in sorted(stage.pack([rows]).items())]
+    emission = kernel_type(stage, MemoryStore()).whole(packed)
+    if emission is None:
+        return False
+    expected = by_row(stage, MemoryStore()).advance(packed, END)
+    assert repr(emission.results.to_pylist()) == repr(expected.results.to_pylist())
+    assert emission.results.schema == expected.results.schema
+    assert (emission.late, emission.dropped) == (expected.late, expected.dropped)
+    return True
+
+
 def stored(store: MemoryStore) -> Any:
     """The entries of a store and what it keeps beside them."""
     entries = KeyGroup.open(MemoryStore(dict(store.chunks), store.head))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kernel_pairs import Event, check_turns, cut, rows_of, together
+from kernel_pairs import Event, check_turns, check_whole, cut, rows_of, together
 
 import floodmark as fm
 from floodmark.core.time import Interval
@@ -30,7 +30,7 @@ ORDERS = [
 def build(keys, n, by, **settings):
     @fm.operator(name="first")
     def first(events: fm.Stream[Event]) -> fm.Stream:
-        return events.key_by(*keys).top(n, by, **settings)
+        return (events.key_by(*keys) if keys else events).top(n, by, **settings)
 
     return first
 
@@ -51,6 +51,17 @@ def test_rows_and_state_are_those_of_the_kernel_by_row(by, clip, by_time):
         assert type(kernel_of(stage, MemoryStore())) is FirstRowsKernel
         parts = list(cut(rows_of(stage, rng), rng))
         check_turns(FirstRowsKernel, TopKernel, stage, parts)
+
+
+@pytest.mark.feature("Q1")
+@pytest.mark.parametrize("by", ORDERS, ids=str)
+def test_all_rows_of_a_key_group_at_once_give_the_same_without_state(by):
+    for seed in range(4):
+        rng = random.Random(f"whole {by} {seed}")
+        settings = {"number": rng.choice(["", "place"]), "latest": rng.random() < 0.5}
+        operator = build(rng.choice([("text",), ("share", "right"), ()]), rng.choice([1, 2, 4]), by, **settings)
+        stage = ProcessStage(stage_of(operator).step, by_time=False, recorded=True)
+        assert check_whole(FirstRowsKernel, TopKernel, stage, rows_of(stage, rng))
 
 
 @pytest.mark.feature("Q1")

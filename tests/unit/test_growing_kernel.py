@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kernel_pairs import POOLS, Event, advanced, check_turns, cut, rows_of, together
+from kernel_pairs import POOLS, Event, advanced, check_turns, check_whole, cut, rows_of, together
 
 import floodmark as fm
 from floodmark.core.errors import FloodmarkError
@@ -52,7 +52,7 @@ BY_ROW = {
 def build(aggregates, *keys):
     @fm.operator(name="sums")
     def sums(events: fm.Stream[Event]) -> fm.Stream:
-        return events.key_by(*keys).rolling(**aggregates)
+        return (events.key_by(*keys) if keys else events).rolling(**aggregates)
 
     return sums
 
@@ -82,6 +82,22 @@ def test_rows_and_state_are_those_of_the_kernel_by_row(keys, clip, by_time):
 
 
 @pytest.mark.feature("Q1")
+@pytest.mark.parametrize("keys", [("text",), ("share", "right"), ()])
+@pytest.mark.parametrize(
+    "clip", [None, Clip(interval=Interval(start=1010, end=1040), read=Interval(start=0, end=10_000))]
+)
+def test_all_rows_of_a_key_group_at_once_give_the_same_without_state(keys, clip):
+    every = COLUMNS | BY_ROW
+    for seed in range(5):
+        rng = random.Random(f"whole {keys} {seed}")
+        chosen = {name: every[name] for name in rng.sample(sorted(every), 5)}
+        stage = ElementStage(stage_of(build(chosen, *keys)).step, by_time=False, clip=clip)
+        assert check_whole(GrowingKernel, RecordWindowKernel, stage, rows_of(stage, rng))
+        by_time = ElementStage(stage.step, by_time=True, clip=clip)
+        assert not check_whole(GrowingKernel, RecordWindowKernel, by_time, rows_of(stage, rng))
+
+
+@pytest.mark.feature("Q1")
 def test_key_groups_in_one_call_give_what_they_give_one_by_one():
     for seed in range(5):
         rng = random.Random(seed)
@@ -106,6 +122,8 @@ def test_totals_near_the_largest_number_are_those_by_row_or_the_same_error():
             except FloodmarkError as error:
                 answers.append(str(error))
         assert answers[0] == answers[1]
+        if not isinstance(answers[0], str):
+            check_whole(GrowingKernel, RecordWindowKernel, stage, rows_of(stage, random.Random(seed), pools=pool))
         outcomes.add(type(answers[0]))
     assert outcomes == {str, list}
 

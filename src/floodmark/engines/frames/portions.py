@@ -24,6 +24,8 @@ from floodmark.semantics.encoding.columns import inside
 from floodmark.semantics.encoding.plain import unpack
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import is_deduplication
+from floodmark.semantics.kernels.functions.first_rows import FirstRowsKernel
+from floodmark.semantics.kernels.functions.growing import GrowingKernel
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.stage import closed, kernel_of
@@ -107,6 +109,7 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
     memory = work.memory or worker_memory()
     store, waiting = None, list[Tick]()
     for group, rows, last in portions(batches, min(work.portion, memory // 32)):
+        alone = store is None and last
         if store is None:
             store, waiting = SpilledStore(min(work.held, memory // 16), memory // _OBJECTS), list(work.ticks)
         bound = END if last else _progress(work, rows)
@@ -115,8 +118,7 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
         packed = packed_group(tables, work.interval)
         store.begin()
         try:
-            kernel = kernel_of(work.stage, store)
-            emission = kernel.advance([packed.tables], bound, ticks, work.reached if last else NEVER)
+            emission = _emission(work, store, packed, bound, ticks, alone=alone, last=last)
         except StateTooLarge as error:
             raise _too_large(work.stage, group, store, error, memory) from error
         yield Advance(group, packed, _within(work, emission))
@@ -124,6 +126,18 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
             closed(work.stage)
             store.close()
             store = None
+
+
+def _emission(
+    work: Portions, store: SpilledStore, packed: Packed, bound: int, ticks: Sequence[Tick], *, alone: bool, last: bool
+) -> Emission:
+    """What the kernel emits for a portion; ``alone``: the portion is the whole key group."""
+    kernel = kernel_of(work.stage, store)
+    if alone and not ticks and isinstance(kernel, (GrowingKernel, FirstRowsKernel)):
+        emission = kernel.whole([packed.tables])
+        if emission is not None:
+            return emission
+    return kernel.advance([packed.tables], bound, ticks, work.reached if last else NEVER)
 
 
 def output_rows(work: Portions, batches: Iterable[pa.RecordBatch], stamping: Stamping) -> Iterator[pa.RecordBatch]:

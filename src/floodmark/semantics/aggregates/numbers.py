@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Context, Decimal
 from typing import Any
@@ -78,6 +78,15 @@ def dense(column: pa.Array) -> Ints:
     places = np.full(len(encoded.dictionary) + 1, -1, np.int64)
     places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
     return places[pc.fill_null(encoded.indices, -1).to_numpy()]  # type: ignore[no-any-return]
+
+
+def row_codes(columns: Sequence[pa.ChunkedArray], codes: Ints) -> Ints:
+    """(columns, a number for each row) -> numbers from 0 on: the same for rows of one number and equal values. Null is a value, and so is -0.0."""
+    for column in columns:
+        encoded = column.combine_chunks().dictionary_encode()
+        places = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64) + 1
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + places, return_inverse=True)
+    return codes
 
 
 def _flipped(bits: pa.Array) -> pa.Array:

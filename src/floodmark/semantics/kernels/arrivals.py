@@ -83,6 +83,17 @@ def divided(rows: pa.Table, *, by_time: bool) -> tuple[pa.Table, dict[int, tuple
     return rows.drop_columns(["group"]), spans_of(rows["group"].to_numpy())
 
 
+def whole_group(stage: ElementStage | ProcessStage, packed: Sequence[dict[str, pa.Table]]) -> pa.Table | None:
+    """(stage, parts of all rows of a key group) -> the rows in order of arrival; None if there are none, if others decide their order, or if keys are nested."""
+    parts = [part["rows"] for part in packed if "rows" in part]
+    if stage.by_time or not parts:
+        return None
+    table = pa.concat_tables(parts)
+    if not table.num_rows or any(pa.types.is_nested(table.schema.field(key).type) for key in stage.keys):
+        return None
+    return table.take(pc.sort_indices(table["s"]))
+
+
 def plain_keys(values: pa.ChunkedArray) -> list[Any]:
     """Values of a key column, with a single NaN object."""
     key_values: list[Any] = python_values(values)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from floodmark.core.errors import UserCodeError, described
-from floodmark.semantics.aggregates.numbers import Ints
+from floodmark.semantics.aggregates.numbers import Ints, row_codes
 from floodmark.semantics.encoding.columns import arrow_schema, table_fitted
 from floodmark.semantics.encoding.identity import identity
 from floodmark.semantics.kernels.failures import Failure, Mapped, failure
@@ -110,12 +110,7 @@ def _alike(rows: pa.Table, times: Ints) -> Ints:
     """A number for each row, the same for none but rows of one time and of equal values; all numbers differ if a column has values whose equality Arrow and ``identity`` see otherwise."""
     if not all(any(is_kind(kind) for is_kind in _EXACT) for kind in rows.schema.types):
         return np.arange(len(times))
-    _, codes = np.unique(times, return_inverse=True)
-    for column in rows.columns:
-        encoded = column.combine_chunks().dictionary_encode()
-        places = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64) + 1
-        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + places, return_inverse=True)
-    return codes
+    return row_codes(rows.columns, np.unique(times, return_inverse=True)[1])
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ which both is true are left to the kernel. These are sessions of one gap that fi
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
@@ -20,10 +21,14 @@ from floodmark.semantics.aggregates.table import sql_of
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import Union, WindowAggregate, quarantines, walk
 from floodmark.spec.values.run import LateRows
+from floodmark.spec.windowing.aggregates import Builtin
 from floodmark.spec.windowing.windows import Session
 
 _FLAGS = ("_dropped", "_disordered", "_doubtful")
 """Whether rows of a session, 0 or 1: come too late; come in another order than that of their times; may have found the session ended."""
+
+_OF_ANY_ROWS = ("count", "sum", "mean", "min", "max")
+"""Aggregates that Spark merges from session to session."""
 
 
 def possible(operator: Operator, interval: Interval, late_rows: LateRows, measured: Measured = sql_of) -> bool:
@@ -42,6 +47,37 @@ def possible(operator: Operator, interval: Interval, late_rows: LateRows, measur
         return False
     kinds = [parse(step.parent.schema.types[key]) for key in step.keys]
     return windows.has_sql(step, measured) and all(not kind.is_floating and not kind.inner for kind in kinds)
+
+
+def has_windows_of_spark(step: WindowAggregate) -> bool:
+    """Whether Spark aggregates over its own windows of sessions what a step does."""
+    return all(isinstance(a, Builtin) and a.function in _OF_ANY_ROWS for _, a in step.aggregates)
+
+
+def by_time(step: WindowAggregate, rows: DataFrame) -> DataFrame:
+    """As ``grouped``, by Spark's own windows of sessions, which know the times of rows alone: a session is doubtful if its rows have stamps that can have closed one.
+
+    A row whose stamp is more than a millisecond behind its time comes too late for no session, and finds the one that it is in, or touches, open.
+
+    Args:
+        step: of an operator for which a run is ``possible``, and ``has_windows_of_spark``.
+        rows: input of the step, stamped.
+    """
+    assert isinstance(step.window, Session)
+    gap, keys = int(step.window.gap), [f"k{i}" for i, _ in enumerate(step.keys)]
+    values = (windows.argument(step, a.expression, as_written, guard=False) for _, a in step.aggregates)
+    read = without_filtered(rows).selectExpr(
+        *(f"`{name}` AS {key}" for name, key in zip(step.keys, keys, strict=True)),
+        *(f"{value} AS v{i}" for i, value in enumerate(values)),
+        "unix_millis(`_event_time`) AS _t",
+        "`_watermark` AS _w",
+        "timestamp_millis(unix_millis(`_event_time`)) AS _at",
+    )
+    doubt = f"max(CASE WHEN _w >= _t - 1 OR _t >= {END - gap - 1} THEN 1 ELSE 0 END)"
+    texts = {"_start": "min(_t)", "_end": f"max(_t) + {gap}", "_dropped": "0", "_disordered": doubt, "_doubtful": doubt}
+    made = [expr(read, text).alias(name) for name, text in texts.items()]
+    in_sessions = read.groupBy(*keys, F.session_window("_at", f"{gap} milliseconds"))
+    return in_sessions.agg(*made, *windows.measures(step, read, sql_of)).drop("session_window")
 
 
 def grouped(

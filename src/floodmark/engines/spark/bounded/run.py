@@ -262,8 +262,11 @@ def _sessions(
     operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, *, plan_only: bool
 ) -> Computed | None:
     """The outputs of sessions, by SQL alone; None if it may have others than the kernel."""
-    made, dropped = sessions.grouped(step, parent), 0
-    if not plan_only:
+    forms = [sessions.by_time] if sessions.has_windows_of_spark(step) else []
+    for form in (*forms, sessions.grouped):
+        made, dropped = form(step, parent), 0
+        if plan_only:
+            break
         made = made.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             doubtful, dropped = sessions.judged(step, made)
@@ -272,9 +275,11 @@ def _sessions(
             if isinstance(error, (PySparkException, Py4JJavaError)) and sessions.overflows(error):
                 return None
             raise
-        if doubtful:
-            made.unpersist()
-            return None
+        if not doubtful:
+            break
+        made.unpersist()
+    else:
+        return None
     outputs = with_results(operator, step, sessions.results(step, made, interval), {})
     return Computed(outputs=outputs, dropped=lambda: dropped, held=(made,))
 

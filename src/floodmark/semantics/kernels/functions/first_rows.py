@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from floodmark.semantics.aggregates.numbers import Ints, dense, has_ranks
+from floodmark.core.time import NEVER
+from floodmark.semantics.aggregates.numbers import Ints, dense, has_ranks, row_codes
 from floodmark.semantics.encoding.columns import arrow_schema, python_values
-from floodmark.semantics.kernels.arrivals import Arrivals
+from floodmark.semantics.kernels.arrivals import Arrivals, whole_group
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.top import TopCells, TopKernel
-from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.keyed import column
 from floodmark.semantics.state.entries import KeyGroup
 from floodmark.semantics.state.store import Store
@@ -56,6 +57,14 @@ class _Changes:
     behind: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Unstored:
+    """A key whose state is not stored."""
+
+    stamp: int = NEVER
+    latest: int = NEVER
+
+
 class FirstRowsKernel(TopKernel):
     """The first rows of the keys of one key group, of a stage that ``only_grows``."""
 
@@ -78,6 +87,23 @@ class FirstRowsKernel(TopKernel):
         key_states = self._keys_of(arrivals, spans, states)
         return states if self._taken(arrivals, 0, arrivals.table.num_rows, key_states) else None
 
+    def whole(self, packed: Sequence[dict[str, pa.Table]]) -> Emission | None:
+        """As ``advance`` for all rows of a key group at once, to the end of input: no state is read or written; None if the rows need it.
+
+        Args:
+            packed: as of ``advance``.
+        """
+        table = whole_group(self.stage, packed)
+        if table is None or RETRACTION in pc.unique(table["kind"]).to_pylist():
+            return None
+        self._restart()
+        keys = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64)).tolist()
+        held = {key: (_Unstored(), list[int](), list[int]()) for key in range(max(keys) + 1)}
+        changes = _Changes(Arrivals(self.stage, table, []))
+        self.changes.append(changes)
+        self._placed(changes.arrivals, 0, table.num_rows, keys, self._codes(table["row"], []), held, changes)
+        return self._emission([], {}, None, None)
+
     def _taken(self, arrivals: Arrivals, start: int, stop: int, cells: Mapping[Any, TopCells]) -> bool:
         """Process rows of these keys; False, and nothing has changed, if one is retracted or waited for."""
         retracted = any(kind == RETRACTION for kind in arrivals.kinds[start:stop])
@@ -99,14 +125,31 @@ class FirstRowsKernel(TopKernel):
                 [-number - 1 for number in range(first + taken, first + taken + size)],
             )
             taken += size
-        self._placed(arrivals, start, stop, codes[taken:], held, changes)
+        self._placed(arrivals, start, stop, arrivals.keys[start:stop], codes[taken:], held, changes)
         self._store(arrivals, held.values(), changes.stored)
         return True
 
     def _placed(
-        self, arrivals: Arrivals, start: int, stop: int, codes: Sequence[int], held: Any, changes: _Changes
+        self,
+        arrivals: Arrivals,
+        start: int,
+        stop: int,
+        keys: Sequence[Any],
+        codes: Sequence[int],
+        held: Any,
+        changes: _Changes,
     ) -> None:
-        """Put each row among the first ones of its key, if it is one of them."""
+        """Put each row among the first ones of its key, if it is one of them.
+
+        Args:
+            arrivals: the rows.
+            start: position of the first one.
+            stop: position behind the last one.
+            keys: of these rows.
+            codes: places of these rows in the order of all.
+            held: key -> its state, and the codes and handles of its first rows, which are changed here.
+            changes: to which what happens is added.
+        """
         put, n, numbered = (
             bisect_left if self.ranking.latest else bisect_right,
             self.ranking.n,
@@ -114,7 +157,7 @@ class FirstRowsKernel(TopKernel):
         )
         events, behind, units = changes.events, changes.behind, self.units
         times, stamps = arrivals.times[start:stop], arrivals.stamps[start:stop]
-        rows = zip(range(start, stop), arrivals.keys[start:stop], codes, times, stamps, strict=True)
+        rows = zip(range(start, stop), keys, codes, times, stamps, strict=True)
         for position, key, code, time, stamp in rows:
             cell, own, among = held[key]
             cell.stamp = stamp

@@ -7,18 +7,19 @@ what the other has kept. Each key's state is read and written once per call, wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from floodmark.semantics.aggregates.numbers import of_key
+from floodmark.semantics.aggregates.numbers import Ints, of_key, row_codes
 from floodmark.semantics.aggregates.prefixes import Column, Prefixes, Segments, form_of
 from floodmark.semantics.encoding.columns import python_values
-from floodmark.semantics.kernels.arrivals import Arrivals
+from floodmark.semantics.kernels.arrivals import Arrivals, whole_group
 from floodmark.semantics.kernels.elements import ElementStage
-from floodmark.semantics.kernels.kernel import Tick
+from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.keyed import column
 from floodmark.semantics.kernels.panes import KeyWindows, OpenWindow, RecordWindowKernel
 from floodmark.semantics.state.entries import KeyGroup
@@ -35,6 +36,15 @@ def grows(stage: ElementStage) -> bool:
     step = stage.step
     special = stage.revisable or step.on_error == "quarantine" or step.own_aggregates
     return step.rolling and step.revises and not special
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """Rows, key by key, and the results of each aggregate."""
+
+    rows: pa.Table
+    segments: Segments
+    results: Sequence[Prefixes]
 
 
 class GrowingKernel(RecordWindowKernel):
@@ -60,27 +70,54 @@ class GrowingKernel(RecordWindowKernel):
                 return
         super()._rows_and_ticks(arrivals, start, stop, moves)
 
+    def whole(self, packed: Sequence[dict[str, pa.Table]]) -> Emission | None:
+        """As ``advance`` for all rows of a key group at once, to the end of input: no state is read or written; None if the rows need it.
+
+        Args:
+            packed: as of ``advance``.
+        """
+        table = whole_group(self.stage, packed)
+        if table is None:
+            return None
+        self._restart()
+        which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
+        grown = self._grow(table, which, [None] * (int(which.max()) + 1))
+        return None if grown is None else self._emission([], {}, None, None)
+
+    def _grow(self, table: pa.Table, which: Ints, windows: Sequence[OpenWindow | None]) -> _Grown | None:
+        """Emit the results of rows; None, and nothing is emitted, if some number may overflow.
+
+        Args:
+            table: the rows, in order of arrival.
+            which: number of the key of each row.
+            windows: of each key.
+        """
+        order = np.argsort(which, kind="stable")
+        segments = Segments(which[order], np.searchsorted(which[order], np.arange(len(windows))))
+        rows = table.take(pa.array(order))
+        contents = [self.contents.nothing() if window is None else window.contents for window in windows]
+        results = self._measured(rows, segments, contents, order)
+        if results is None:
+            return None
+        versions, known = self._versions(rows, windows, [made.results for made in results])
+        self._send(table, segments, order, versions, known)
+        return _Grown(rows, segments, results)
+
     def _grown(self, arrivals: Arrivals, start: int, stop: int, key_states: Mapping[Any, KeyWindows]) -> bool:
         """Process rows of these keys, and emit; False, and nothing has changed, if some number may overflow."""
         numbers = {key: number for number, key in enumerate(key_states)}
         which = np.fromiter((numbers[key] for key in arrivals.keys[start:stop]), np.int64, stop - start)
-        order = np.argsort(which, kind="stable")
-        segments = Segments(which[order], np.searchsorted(which[order], np.arange(len(numbers))))
-        table = arrivals.table.slice(start, stop - start)
-        grown = table.take(pa.array(order))
         windows = [key_state.windows[0] if key_state.windows else None for key_state in key_states.values()]
-        contents = [self.contents.nothing() if window is None else window.contents for window in windows]
-        results = self._measured(grown, segments, contents, order)
-        if results is None:
+        made_all = self._grow(arrivals.table.slice(start, stop - start), which, windows)
+        if made_all is None:
             return False
-        versions, known = self._versions(grown, windows, [made.results for made in results])
-        self._send(table, segments, order, versions, known)
+        grown, segments, results = made_all.rows, made_all.segments, made_all.results
         last = pa.array(segments.last)
         lasts = [python_values(made.results.take(last)) if made.last is None else made.last for made in results]
         after = [made.states(values) for made, values in zip(results, lasts, strict=True)]
         states = list(map(list, zip(*after, strict=True))) if after else [[] for _ in windows]
         stamps, times = (grown[name].take(last).to_pylist() for name in ("w", "t"))
-        counts = np.diff(np.r_[segments.first, len(order)]).tolist()
+        counts = np.diff(np.r_[segments.first, stop - start]).tolist()
         emitted = zip(*lasts, times, strict=True)
         for key_state, window, state, stamp, row, count in zip(
             key_states.values(), windows, states, stamps, emitted, counts, strict=True
