@@ -54,13 +54,14 @@ def test_rows_and_state_are_those_of_the_kernel_by_row(by, clip, by_time):
 
 
 @pytest.mark.feature("Q1")
+@pytest.mark.parametrize("by_time", [False, True])
 @pytest.mark.parametrize("by", ORDERS, ids=str)
-def test_all_rows_of_a_key_group_at_once_give_the_same_without_state(by):
+def test_all_rows_of_a_key_group_at_once_give_the_same_without_state(by, by_time):
     for seed in range(4):
         rng = random.Random(f"whole {by} {seed}")
         settings = {"number": rng.choice(["", "place"]), "latest": rng.random() < 0.5}
         operator = build(rng.choice([("text",), ("share", "right"), ()]), rng.choice([1, 2, 4]), by, **settings)
-        stage = ProcessStage(stage_of(operator).step, by_time=False, recorded=True)
+        stage = ProcessStage(stage_of(operator).step, by_time, recorded=True)
         assert check_whole(FirstRowsKernel, TopKernel, stage, rows_of(stage, rng))
 
 

@@ -26,6 +26,7 @@ from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.functions.duplicates import is_deduplication
 from floodmark.semantics.kernels.functions.first_rows import FirstRowsKernel
 from floodmark.semantics.kernels.functions.growing import GrowingKernel
+from floodmark.semantics.kernels.functions.rolling import RollingKernel
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.stage import closed, kernel_of
@@ -133,7 +134,7 @@ def _emission(
 ) -> Emission:
     """What the kernel emits for a portion; ``alone``: the portion is the whole key group."""
     kernel = kernel_of(work.stage, store)
-    if alone and not ticks and isinstance(kernel, (GrowingKernel, FirstRowsKernel)):
+    if alone and not ticks and isinstance(kernel, (GrowingKernel, FirstRowsKernel, RollingKernel)):
         emission = kernel.whole([packed.tables])
         if emission is not None:
             return emission

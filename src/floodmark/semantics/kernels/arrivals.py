@@ -83,17 +83,6 @@ def divided(rows: pa.Table, *, by_time: bool) -> tuple[pa.Table, dict[int, tuple
     return rows.drop_columns(["group"]), spans_of(rows["group"].to_numpy())
 
 
-def whole_group(stage: ElementStage | ProcessStage, packed: Sequence[dict[str, pa.Table]]) -> pa.Table | None:
-    """(stage, parts of all rows of a key group) -> the rows in order of arrival; None if there are none, if others decide their order, or if keys are nested."""
-    parts = [part["rows"] for part in packed if "rows" in part]
-    if stage.by_time or not parts:
-        return None
-    table = pa.concat_tables(parts)
-    if not table.num_rows or any(pa.types.is_nested(table.schema.field(key).type) for key in stage.keys):
-        return None
-    return table.take(pc.sort_indices(table["s"]))
-
-
 def plain_keys(values: pa.ChunkedArray) -> list[Any]:
     """Values of a key column, with a single NaN object."""
     key_values: list[Any] = python_values(values)
@@ -137,15 +126,15 @@ class Waiting:
             return Arrivals(self.stage, pa.table({}), []), {}
         # rows that an older version stored may differ in nullability
         table = pa.concat_tables(parts, promote_options="permissive")
-        ready = pc.less_equal(_effective(table), progress)
+        ready = pc.less_equal(effective(table), progress)
         self._hold(table.filter(pc.invert(ready)))
         return self._sorted(table.filter(ready))
 
     def _sorted(self, table: pa.Table) -> tuple[Arrivals, Spans]:
-        effective = _effective(table)
-        table = table.set_column(table.column_names.index("w"), "w", pc.subtract(effective, 1))
+        moments = effective(table)
+        table = table.set_column(table.column_names.index("w"), "w", pc.subtract(moments, 1))
         inputs = [table["v0"]] if self.stage.several else []
-        instants = [values.to_numpy().astype(np.int64) for values in (table[GROUP], effective, *inputs, table["t"])]
+        instants = [values.to_numpy().astype(np.int64) for values in (table[GROUP], moments, *inputs, table["t"])]
         table = table.drop_columns([GROUP])
         sequences = self.sequences(table)
         order = in_order(table, instants, sequences) if self.rank is None else None
@@ -179,7 +168,7 @@ class Waiting:
             for part in parts:
                 sizes.update(part[GROUP].to_pylist())
         rows = rows.take(pc.sort_indices(rows[GROUP])).combine_chunks()
-        times, spans = _effective(rows).to_numpy(), spans_of(rows[GROUP].to_numpy())
+        times, spans = effective(rows).to_numpy(), spans_of(rows[GROUP].to_numpy())
         rows = rows.drop_columns([GROUP])
         for group, (start, stop) in spans.items():
             extra = self.extras[group]
@@ -225,7 +214,7 @@ def with_group(rows: pa.Table, groups: Any) -> pa.Table:
     return rows.append_column(GROUP, pa.array(groups, pa.int32()))
 
 
-def _effective(rows: pa.Table) -> pa.ChunkedArray:
+def effective(rows: pa.Table) -> pa.ChunkedArray:
     """The effective time of each row."""
     return pc.max_element_wise(rows["t"], pc.add(rows["w"], 1))
 

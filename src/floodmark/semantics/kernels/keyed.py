@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from floodmark.core.errors import UserCodeError, user_code_boundary
 from floodmark.core.time import END, NEVER
 from floodmark.semantics.encoding.columns import fitted, inside
-from floodmark.semantics.kernels.arrivals import Arrivals, Waiting, divided, with_group
+from floodmark.semantics.kernels.arrivals import Arrivals, Waiting, divided, effective, with_group
 from floodmark.semantics.kernels.elements import ElementStage, ProcessStage
 from floodmark.semantics.kernels.failures import Failure, failure, set_aside
 from floodmark.semantics.kernels.kernel import Emission, Tick
@@ -403,6 +403,22 @@ class KeyedKernel(ABC):
         table = pa.concat_tables(parts)
         table = table.take(pc.sort_indices(table["s"]))
         return Arrivals(self.stage, table, table["s"].to_pylist())
+
+    def _all_rows(self, packed: Sequence[dict[str, pa.Table]]) -> Arrivals | None:
+        """All rows of a key group in their order, to be processed without state; None if there are none, if one waits beyond the end of time, or if keys are nested.
+
+        Args:
+            packed: as of ``advance``.
+        """
+        parts = [part["rows"] for part in packed if "rows" in part]
+        table = pa.concat_tables(parts) if parts else pa.table({})
+        if not table.num_rows or any(pa.types.is_nested(table.schema.field(key).type) for key in self.stage.keys):
+            return None
+        if not self.stage.by_time:
+            return Arrivals(self.stage, table.take(pc.sort_indices(table["s"])), [])
+        if pc.max(effective(table)).as_py() > END:
+            return None
+        return self._waiting({}, {}).ordered(with_group(table, np.zeros(table.num_rows, np.int32)), END)[0]
 
     def _waiting(self, stores: Mapping[int, Store], extras: Mapping[int, dict[str, Any]]) -> Waiting:
         for extra in extras.values():

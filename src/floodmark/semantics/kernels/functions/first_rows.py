@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from floodmark.core.time import NEVER
 from floodmark.semantics.aggregates.numbers import Ints, dense, has_ranks, row_codes
 from floodmark.semantics.encoding.columns import arrow_schema, python_values
-from floodmark.semantics.kernels.arrivals import Arrivals, whole_group
+from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ProcessStage
 from floodmark.semantics.kernels.functions.top import TopCells, TopKernel
 from floodmark.semantics.kernels.kernel import Emission, Tick
@@ -93,15 +93,16 @@ class FirstRowsKernel(TopKernel):
         Args:
             packed: as of ``advance``.
         """
-        table = whole_group(self.stage, packed)
-        if table is None or RETRACTION in pc.unique(table["kind"]).to_pylist():
+        arrivals = self._all_rows(packed)
+        if arrivals is None or RETRACTION in pc.unique(arrivals.table["kind"]).to_pylist():
             return None
         self._restart()
+        table = arrivals.table
         keys = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64)).tolist()
         held = {key: (_Unstored(), list[int](), list[int]()) for key in range(max(keys) + 1)}
-        changes = _Changes(Arrivals(self.stage, table, []))
+        changes = _Changes(arrivals)
         self.changes.append(changes)
-        self._placed(changes.arrivals, 0, table.num_rows, keys, self._codes(table["row"], []), held, changes)
+        self._placed(arrivals, 0, table.num_rows, keys, self._codes(table["row"], []), held, changes)
         return self._emission([], {}, None, None)
 
     def _taken(self, arrivals: Arrivals, start: int, stop: int, cells: Mapping[Any, TopCells]) -> bool:

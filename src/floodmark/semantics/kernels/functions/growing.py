@@ -17,7 +17,7 @@ import pyarrow as pa
 from floodmark.semantics.aggregates.numbers import Ints, of_key, row_codes
 from floodmark.semantics.aggregates.prefixes import Column, Prefixes, Segments, form_of
 from floodmark.semantics.encoding.columns import python_values
-from floodmark.semantics.kernels.arrivals import Arrivals, whole_group
+from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.kernel import Emission, Tick
 from floodmark.semantics.kernels.keyed import column
@@ -76,10 +76,11 @@ class GrowingKernel(RecordWindowKernel):
         Args:
             packed: as of ``advance``.
         """
-        table = whole_group(self.stage, packed)
-        if table is None:
+        arrivals = self._all_rows(packed)
+        if arrivals is None:
             return None
         self._restart()
+        table = arrivals.table
         which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
         grown = self._grow(table, which, [None] * (int(which.max()) + 1))
         return None if grown is None else self._emission([], {}, None, None)

@@ -12,18 +12,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from floodmark.core.time import NEVER
-from floodmark.semantics.aggregates.numbers import of_key
+from floodmark.core.types import parse
+from floodmark.semantics.aggregates.numbers import of_key, row_codes
 from floodmark.semantics.aggregates.retracting import retracting
 from floodmark.semantics.kernels.arrivals import Arrivals
 from floodmark.semantics.kernels.elements import ElementStage
 from floodmark.semantics.kernels.functions.netting import NetKernel
+from floodmark.semantics.kernels.kernel import Emission
 from floodmark.semantics.state.directory import NONE
 from floodmark.semantics.state.entries import Entry
 from floodmark.semantics.state.store import Store
 from floodmark.spec.values.schema import RETRACTION, ROW
+from floodmark.spec.windowing.aggregates import Builtin
+
+_SUMS = ("count", "sum", "mean", "min", "max", "count_distinct")
 
 
 def rolls(stage: ElementStage) -> bool:
@@ -73,6 +79,10 @@ class RollingKernel(NetKernel):
         self.kinds: list[int] = []
         self.values: list[tuple[Any, ...]] = []
         self.acyclic = not step.own_aggregates
+        self.sums = all(isinstance(a, Builtin) and a.function in _SUMS for _, a in step.aggregates) and not any(
+            types[text] in {"float", "double"} or parse(types[text]).inner for text in values
+        )
+        """Whether results depend on no order of rows, and on none that is taken back."""
         super().__init__(stage, store)
 
     def _opened(self, entry: Entry) -> RolledKey:
@@ -83,8 +93,48 @@ class RollingKernel(NetKernel):
         self.kinds, self.values = arrivals.kinds, arrivals.values
 
     def _take(self, key_state: Any, position: int, time: int, stamp: int) -> None:
-        values, states = self.values[position], key_state.states
         sign = -1 if self.kinds[position] == RETRACTION else 1
+        self._change(key_state.states, self.values[position], time, sign)
+        key_state.rows += sign
+        key_state.time, key_state.stamp = time, stamp
+
+    def whole(self, packed: Sequence[dict[str, pa.Table]]) -> Emission | None:
+        """As ``advance`` for all rows of a key group at once, to the end of input: no state is read or written, and of rows that are taken back none is added up; None if the rows need it.
+
+        Args:
+            packed: as of ``advance``.
+        """
+        arrivals = self._all_rows(packed) if self.sums else None
+        if arrivals is None:
+            return None
+        self._restart()
+        table = arrivals.table
+        which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
+        signs = np.where(table["kind"].to_numpy() == RETRACTION, -1, 1)
+        codes = row_codes([table[f"v{number}"] for number, _ in enumerate(self.stage.values)], which)
+        _, first = np.unique(codes, return_index=True)
+        times = np.bincount(codes, signs).astype(np.int64)
+        left = np.flatnonzero(times)
+        owners, rows = which[first[left]].tolist(), Arrivals(self.stage, table.take(pa.array(first[left])), [])
+        last = np.zeros(int(which.max()) + 1, np.int64)
+        last[which] = np.arange(len(which))  # of several the last one stays
+        _, begins = np.unique(which, return_index=True)
+        keys = Arrivals(self.stage, table.take(pa.array(begins)), []).keys
+        stamps, moments = (table[name].take(pa.array(last)).to_pylist() for name in ("w", "t"))
+        totals = np.bincount(which, signs).astype(np.int64).tolist()
+        states = [[form.create() for form, _, _ in self.measures] for _ in keys]
+        for owner, values, number, moment in zip(owners, rows.values, times[left].tolist(), rows.times, strict=True):
+            for _ in range(abs(number)):
+                self._change(states[owner], values, moment, 1 if number > 0 else -1)
+        for owner in np.argsort(begins).tolist():
+            if totals[owner] > 0:
+                result = self._named_result(keys[owner], states[owner])
+                self.out.append((*keys[owner], *result, moments[owner], stamps[owner], ROW, self.units))
+            self.units += 1
+        return self._emission([], {}, None, None)
+
+    def _change(self, states: list[Any], values: tuple[Any, ...], time: int, sign: int) -> None:
+        """Add a row to the accumulators of its key, or take one away."""
         for number, (form, value, by) in enumerate(self.measures):
             states[number] = form.change(
                 states[number],
@@ -93,8 +143,6 @@ class RollingKernel(NetKernel):
                 time,
                 sign,
             )
-        key_state.rows += sign
-        key_state.time, key_state.stamp = time, stamp
 
     def _send(self, key_state: RolledKey) -> None:
         key, before = key_state.entry.key, key_state.emitted
@@ -109,11 +157,12 @@ class RollingKernel(NetKernel):
         key_state.emitted = None if result is None else (result, key_state.time)
 
     def _result(self, key_state: RolledKey) -> tuple[Any, ...]:
-        named = dict(zip(self.stage.step.keys, key_state.entry.key, strict=True))
-        with of_key(named):
-            return tuple(
-                form.result(state) for (form, _, _), state in zip(self.measures, key_state.states, strict=True)
-            )
+        return self._named_result(key_state.entry.key, key_state.states)
+
+    def _named_result(self, key: tuple[Any, ...], states: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a key's accumulators; an error names the key."""
+        with of_key(dict(zip(self.stage.step.keys, key, strict=True))):
+            return tuple(form.result(state) for (form, _, _), state in zip(self.measures, states, strict=True))
 
     def _results(self) -> pa.Table:
         return self._table(self.out, self.stage.result_schema)
