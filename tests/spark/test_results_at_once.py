@@ -100,7 +100,7 @@ def log_of(seed: int) -> Log:
 
 RUNS: list[tuple[Operator, Interval]] = [
     (rolled, Interval()),
-    (rolled, Interval(start=BEGIN + 2 * HOUR, end=BEGIN + 5 * HOUR)),
+    (once, Interval(start=BEGIN + 2 * HOUR, end=BEGIN + 5 * HOUR)),
     (numbered, Interval()),
     (patient, Interval()),
     (once, Interval()),
@@ -148,7 +148,7 @@ def test_results_that_are_written_at_once_are_those_that_are_passed_on(
         result = case.run_bounded(interval)
         return stamped(case.outputs()), current_of(case), (result.late, result.dropped)
 
-    found = run("at once")
+    found = run("at_once")
     monkeypatch.setattr(embedded_run, "final_of", lambda *_: None)
     monkeypatch.setattr(GrowingKernel, "whole", lambda *_: None)
     monkeypatch.setattr(FirstRowsKernel, "whole", lambda *_: None)
@@ -156,7 +156,7 @@ def test_results_that_are_written_at_once_are_those_that_are_passed_on(
     monkeypatch.setattr(spark_run, "is_local", lambda _: False)
     for module in (embedded_run, spark_run):
         monkeypatch.setattr(module, "without_unread_aggregates", lambda operator: operator)
-    assert found == run("passed on")
+    assert found == run("passed_on")
     assert found[0][""]
 
 
@@ -180,7 +180,7 @@ def test_workers_write_the_results_of_many_rows_and_the_last_rows(
     assert alone[2] == 1 < several[2]
     monkeypatch.setattr(pool, "IN_DRIVER", 1_000)
     monkeypatch.setattr(files, "LastRows", lambda keys, _: final.LastRows(keys, 1))
-    assert run("no memory for last rows")[:2] == alone[:2]
+    assert run("little_memory")[:2] == alone[:2]
 
 
 def test_the_last_rows_are_found_bit_by_bit_and_given_up_where_they_do_not_fit() -> None:
