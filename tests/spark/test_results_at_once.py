@@ -173,12 +173,12 @@ def test_workers_write_the_results_of_many_rows_and_the_last_rows(
         return stamped(case.outputs()), current_of(case), len(table.file_uris())
 
     alone = run("alone")
-    monkeypatch.setattr(pool, "IN_DRIVER", 10)
+    monkeypatch.setattr(pool, "AT_ONCE_IN_DRIVER", 10)
     monkeypatch.setattr(files, "_GATHERED", 0)
     several = run("several")
     assert several[:2] == alone[:2]
     assert alone[2] == 1 < several[2]
-    monkeypatch.setattr(pool, "IN_DRIVER", 1_000)
+    monkeypatch.setattr(pool, "AT_ONCE_IN_DRIVER", 1_000)
     monkeypatch.setattr(files, "LastRows", lambda keys, _: final.LastRows(keys, 1))
     assert run("little_memory")[:2] == alone[:2]
 

@@ -29,8 +29,9 @@ from floodmark.semantics.kernels.functions.growing import GrowingKernel
 from floodmark.semantics.kernels.functions.rolling import RollingKernel
 from floodmark.semantics.kernels.joins import JoinStage
 from floodmark.semantics.kernels.kernel import Emission, Tick
-from floodmark.semantics.kernels.stage import closed, kernel_of
+from floodmark.semantics.kernels.stage import AnyStage, closed, kernel_of
 from floodmark.semantics.state.directory import is_bucket
+from floodmark.semantics.state.store import MemoryStore
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.values.run import LateRows
 
@@ -43,6 +44,8 @@ COUNTS = 1 << 20
 PortionStage = ElementStage | ProcessStage | JoinStage
 """Stages whose rows are not aggregated before they reach the kernel."""
 
+_AT_ONCE = (GrowingKernel, FirstRowsKernel, RollingKernel)
+"""Kernels that compute all rows of a key group without state."""
 _OBJECTS = 8
 """Bytes of Python objects per byte of packed state, about."""
 
@@ -129,12 +132,17 @@ def advanced(work: Portions, batches: Iterable[pa.RecordBatch]) -> Iterator[Adva
             store = None
 
 
+def computes_at_once(stage: AnyStage) -> bool:
+    """Whether the kernel of a stage computes all rows of a key group at once, in columns, where they fit into a portion."""
+    return isinstance(kernel_of(stage, MemoryStore()), _AT_ONCE)
+
+
 def _emission(
     work: Portions, store: SpilledStore, packed: Packed, bound: int, ticks: Sequence[Tick], *, alone: bool, last: bool
 ) -> Emission:
     """What the kernel emits for a portion; ``alone``: the portion is the whole key group."""
     kernel = kernel_of(work.stage, store)
-    if alone and not ticks and isinstance(kernel, (GrowingKernel, FirstRowsKernel, RollingKernel)):
+    if alone and not ticks and isinstance(kernel, _AT_ONCE):
         emission = kernel.whole([packed.tables])
         if emission is not None:
             return emission

@@ -77,7 +77,7 @@ class Pick:
 
     before: Sequence[Any]
     chosen: Ints
-    last: list[Any]
+    last: pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +216,12 @@ def _beside(rows: Segments, value: Column, by: Column, states: Sequence[Any], *,
     if pick is None or pick.before != before:
         both = _behind(by, before)
         chosen = _chosen(rows, both, least=least)
-        pick = rows.picks[by.number, least] = Pick(
-            before, chosen, python_values(both.take(pa.array(chosen[rows.last])))
-        )
+        pick = rows.picks[by.number, least] = Pick(before, chosen, both.take(pa.array(chosen[rows.last])))
     ranks = pick.last
 
     def states_after(last: list[Any]) -> list[Any]:
-        return [None if rank is None else (item, rank) for item, rank in zip(last, ranks, strict=True)]
+        pairs = zip(last, python_values(ranks), strict=True)
+        return [None if rank is None else (item, rank) for item, rank in pairs]
 
     return Prefixes(_behind(value, [item for item, _ in pairs]).take(pa.array(pick.chosen)), states_after)
 

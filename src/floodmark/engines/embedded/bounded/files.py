@@ -24,6 +24,8 @@ BUCKET = "_bucket"
 """The column that divides key groups among buckets."""
 LAST = "_last"
 """The name of the last rows among the names of outputs."""
+_ALIKE = ("_kind", "_ingest_time", "_progress")
+"""Stamps that many rows have in common, for which a dictionary of values is small, as often for texts."""
 _FEW_ROWS, _GATHERED = 1 << 16, 1 << 26
 """Rows of a file that is large enough for a table; most bytes of rows of small files that become one."""
 _SORTED, _READ, _BATCH = 1 << 29, 1 << 20, 1 << 22
@@ -133,7 +135,7 @@ class _Files:
             return
         if output not in self._opened:
             path = folder_of(self._work, self._bucket.target, output) / f"{self._bucket.number}.parquet"
-            coded = [name for name in schema.names if name != "_sequence"]  # whose values all differ
+            coded = [field.name for field in schema if field.name in _ALIKE or pa.types.is_string(field.type)]
             writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=coded)
             self._opened[output] = self._writers.enter_context(writer)
         self._opened[output].write_table(pa.concat_tables(held).cast(schema))

@@ -101,8 +101,8 @@ class LastRows:
 
 def _last(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     """The last row of each key: of the greatest ``_sequence``, and there the row before its retraction's."""
-    sequences = rows["_sequence"].to_numpy()
-    if (np.diff(sequences) <= 0).any():
+    steps, kinds = (np.diff(rows[name].to_numpy()) for name in ("_sequence", "_kind"))
+    if not ((steps > 0) | ((steps == 0) & (kinds >= 0))).all():
         rows = rows.take(pc.sort_indices(rows, [("_sequence", "ascending"), ("_kind", "ascending")]))
     places = rows.select(list(keys)).append_column("_place", pa.array(np.arange(rows.num_rows)))
     last = places.group_by(list(keys), use_threads=False).aggregate([("_place", "max")])["_place_max"]

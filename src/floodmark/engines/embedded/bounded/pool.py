@@ -20,9 +20,11 @@ from floodmark.core.errors import ExecutionError
 from floodmark.core.import_path import import_folders
 from floodmark.engines.embedded.bounded.files import Bucket, fill
 from floodmark.engines.embedded.bounded.groups import Work
+from floodmark.engines.frames.portions import computes_at_once
 
-IN_DRIVER = 100_000
-"""Rows up to which this process computes alone: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers."""
+IN_DRIVER, AT_ONCE_IN_DRIVER = 100_000, 1_000_000
+"""Rows up to which this process computes alone: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers. A kernel that computes a key
+group in columns takes some two seconds for a million rows, as long as two workers take to start."""
 _ATTEMPTS = 3
 _RUNNING: set[subprocess.Popen[bytes]] = set()
 """Workers of this process."""
@@ -45,7 +47,8 @@ def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | 
         FloodmarkError: as in the worker; ExecutionError EXECUTION-071 if workers die, or cannot compute.
     """
     count = min(processes or cores.available(), len(buckets))
-    if rows <= IN_DRIVER or count < 2:  # noqa: PLR2004 - one process is this one
+    few = AT_ONCE_IN_DRIVER if computes_at_once(work.stage) else IN_DRIVER
+    if rows <= few or count < 2:  # noqa: PLR2004 - one process is this one
         pairs = [fill(work, bucket) for bucket in buckets]
     else:
         pending: queue.SimpleQueue[Bucket] = queue.SimpleQueue()

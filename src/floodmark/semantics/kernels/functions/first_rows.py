@@ -46,15 +46,16 @@ class _Changes:
         arrivals: among which they are.
         keys: of the rows that were stored.
         stored: values of these; the row with the number n is known as -n - 1.
-        events: position of a row, its place among the first, how many were behind it, whether the last of them is none of the first any more, and its unit.
-        behind: the rows that were behind each, one after the other.
+        events: position of a row, its place among the first, how many were behind it, whether the last of them is none of the first any more, and
+            its unit: a list of tuples of numbers, or an array.
+        behind: the rows that were behind each, one after the other: a list, or an array.
     """
 
     arrivals: Arrivals
     keys: list[tuple[Any, ...]] = field(default_factory=list)
     stored: list[tuple[Any, ...]] = field(default_factory=list)
-    events: list[tuple[int, int, int, bool, int]] = field(default_factory=list)
-    behind: list[int] = field(default_factory=list)
+    events: Any = field(default_factory=list)
+    behind: Any = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -96,14 +97,49 @@ class FirstRowsKernel(TopKernel):
         arrivals = self._all_rows(packed)
         if arrivals is None or RETRACTION in pc.unique(arrivals.table["kind"]).to_pylist():
             return None
-        self._restart()
-        table = arrivals.table
-        keys = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64)).tolist()
-        held = {key: (_Unstored(), list[int](), list[int]()) for key in range(max(keys) + 1)}
-        changes = _Changes(arrivals)
-        self.changes.append(changes)
-        self._placed(arrivals, 0, table.num_rows, keys, self._codes(table["row"], []), held, changes)
-        return self._emission([], {}, None, None)
+        table, self.keys = arrivals.table, {}
+        with self._undisturbed():
+            self._restart()
+            keys = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
+            codes = self._codes(table["row"], [])
+            changes = _Changes(arrivals)
+            self.changes.append(changes)
+            if self.ranking.n == 1:
+                self._best(keys, np.array(codes, np.int64), changes)
+            else:
+                held = {key: (_Unstored(), list[int](), list[int]()) for key in range(int(keys.max()) + 1)}
+                self._placed(arrivals, 0, table.num_rows, keys.tolist(), codes, held, changes)
+            return self._emission([], {}, None, None)
+
+    def _best(self, keys: Ints, codes: Ints, changes: _Changes) -> None:
+        """As ``_placed`` where only the first row of each key is wanted, from the first row of all keys on.
+
+        Args:
+            keys: number of the key of each row.
+            codes: place of each row in the order of all.
+            changes: to which what happens is added.
+        """
+        table = changes.arrivals.table
+        late = table["t"].to_numpy()[table["t"].to_numpy() <= table["w"].to_numpy()]
+        self.late += sum(self._wanted(time) for time in late.tolist())
+        order = np.argsort(keys, kind="stable")
+        stride = int(codes.max()) + 2
+        falling = (
+            codes[order] - keys[order] * stride
+        )  # keys ascend, so each begins below the least code of the one before
+        least = np.minimum.accumulate(falling)
+        before = np.r_[np.iinfo(np.int64).max, least[:-1]]
+        wins = falling <= before if self.ranking.latest else falling < before
+        begins = np.r_[True, np.diff(keys[order]) > 0]
+        winners = np.flatnonzero(wins | begins)
+        follows = ~begins[winners]
+        beaten = np.where(follows, np.r_[-1, winners[:-1]], -1)
+        arrival = np.argsort(order[winners])
+        positions, follows, beaten = order[winners][arrival], follows[arrival], beaten[arrival]
+        zeros = np.zeros(len(positions), np.int64)
+        changes.events = np.stack([positions, zeros, follows, follows, np.arange(len(positions))], axis=1)
+        changes.behind = order[beaten[follows]]
+        self.units = len(positions)
 
     def _taken(self, arrivals: Arrivals, start: int, stop: int, cells: Mapping[Any, TopCells]) -> bool:
         """Process rows of these keys; False, and nothing has changed, if one is retracted or waited for."""
@@ -151,11 +187,8 @@ class FirstRowsKernel(TopKernel):
             held: key -> its state, and the codes and handles of its first rows, which are changed here.
             changes: to which what happens is added.
         """
-        put, n, numbered = (
-            bisect_left if self.ranking.latest else bisect_right,
-            self.ranking.n,
-            bool(self.ranking.number),
-        )
+        latest, n, numbered = self.ranking.latest, self.ranking.n, bool(self.ranking.number)
+        put = bisect_left if latest else bisect_right
         events, behind, units = changes.events, changes.behind, self.units
         times, stamps = arrivals.times[start:stop], arrivals.stamps[start:stop]
         rows = zip(range(start, stop), keys, codes, times, stamps, strict=True)
@@ -165,9 +198,9 @@ class FirstRowsKernel(TopKernel):
             cell.latest = max(cell.latest, time)
             if time <= stamp:
                 self.late += self._wanted(time)
-            at = put(own, code)
-            if at >= n:
+            if len(own) == n and (code > own[-1] or (code == own[-1] and not latest)):
                 continue
+            at = put(own, code)
             others, full = among[at:], len(among) == n
             events.append((position, at, len(others), full, units))
             behind += others
@@ -206,7 +239,7 @@ class FirstRowsKernel(TopKernel):
         return [*super()._lists(), self.changes]
 
     def _results(self) -> pa.Table:
-        tables = [self._changed(changes) for changes in self.changes if changes.events]
+        tables = [self._changed(changes) for changes in self.changes if len(changes.events)]
         return self._with_columns(super()._results(), tables)
 
     def _changed(self, changes: _Changes) -> pa.Table:

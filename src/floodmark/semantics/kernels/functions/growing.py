@@ -79,24 +79,42 @@ class GrowingKernel(RecordWindowKernel):
         arrivals = self._all_rows(packed)
         if arrivals is None:
             return None
-        self._restart()
-        table = arrivals.table
-        which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
-        grown = self._grow(table, which, [None] * (int(which.max()) + 1))
-        return None if grown is None else self._emission([], {}, None, None)
+        table, self.keys = arrivals.table, {}
+        with self._undisturbed():
+            self._restart()
+            which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
+            keys = int(which.max()) + 1
+            nothing = self.contents.nothing
+            contents = [nothing()] * keys if self._in_columns(table) else [nothing() for _ in range(keys)]
+            grown = self._grow(table, which, [None] * keys, contents)
+            return None if grown is None else self._emission([], {}, None, None)
 
-    def _grow(self, table: pa.Table, which: Ints, windows: Sequence[OpenWindow | None]) -> _Grown | None:
+    def _in_columns(self, table: pa.Table) -> bool:
+        """Whether all aggregates are computed in columns, which change no state that they read."""
+        kinds = [[None if p is None else table[f"v{p}"].type for p in places] for _, *places in self.contents.measures]
+        return all(
+            form_of(aggregate, *own) is not None
+            for (_, aggregate), own in zip(self.step.aggregates, kinds, strict=True)
+        )
+
+    def _grow(
+        self,
+        table: pa.Table,
+        which: Ints,
+        windows: Sequence[OpenWindow | None],
+        contents: Sequence[Sequence[Any]],
+    ) -> _Grown | None:
         """Emit the results of rows; None, and nothing is emitted, if some number may overflow.
 
         Args:
             table: the rows, in order of arrival.
             which: number of the key of each row.
             windows: of each key.
+            contents: accumulators of each key.
         """
         order = np.argsort(which, kind="stable")
         segments = Segments(which[order], np.searchsorted(which[order], np.arange(len(windows))))
         rows = table.take(pa.array(order))
-        contents = [self.contents.nothing() if window is None else window.contents for window in windows]
         results = self._measured(rows, segments, contents, order)
         if results is None:
             return None
@@ -109,7 +127,8 @@ class GrowingKernel(RecordWindowKernel):
         numbers = {key: number for number, key in enumerate(key_states)}
         which = np.fromiter((numbers[key] for key in arrivals.keys[start:stop]), np.int64, stop - start)
         windows = [key_state.windows[0] if key_state.windows else None for key_state in key_states.values()]
-        made_all = self._grow(arrivals.table.slice(start, stop - start), which, windows)
+        contents = [self.contents.nothing() if window is None else window.contents for window in windows]
+        made_all = self._grow(arrivals.table.slice(start, stop - start), which, windows, contents)
         if made_all is None:
             return False
         grown, segments, results = made_all.rows, made_all.segments, made_all.results

@@ -107,31 +107,34 @@ class RollingKernel(NetKernel):
         arrivals = self._all_rows(packed) if self.sums else None
         if arrivals is None:
             return None
-        self._restart()
-        table = arrivals.table
-        which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
-        signs = np.where(table["kind"].to_numpy() == RETRACTION, -1, 1)
-        codes = row_codes([table[f"v{number}"] for number, _ in enumerate(self.stage.values)], which)
-        _, first = np.unique(codes, return_index=True)
-        times = np.bincount(codes, signs).astype(np.int64)
-        left = np.flatnonzero(times)
-        owners, rows = which[first[left]].tolist(), Arrivals(self.stage, table.take(pa.array(first[left])), [])
-        last = np.zeros(int(which.max()) + 1, np.int64)
-        last[which] = np.arange(len(which))  # of several the last one stays
-        _, begins = np.unique(which, return_index=True)
-        keys = Arrivals(self.stage, table.take(pa.array(begins)), []).keys
-        stamps, moments = (table[name].take(pa.array(last)).to_pylist() for name in ("w", "t"))
-        totals = np.bincount(which, signs).astype(np.int64).tolist()
-        states = [[form.create() for form, _, _ in self.measures] for _ in keys]
-        for owner, values, number, moment in zip(owners, rows.values, times[left].tolist(), rows.times, strict=True):
-            for _ in range(abs(number)):
-                self._change(states[owner], values, moment, 1 if number > 0 else -1)
-        for owner in np.argsort(begins).tolist():
-            if totals[owner] > 0:
-                result = self._named_result(keys[owner], states[owner])
-                self.out.append((*keys[owner], *result, moments[owner], stamps[owner], ROW, self.units))
-            self.units += 1
-        return self._emission([], {}, None, None)
+        table, self.keys = arrivals.table, {}
+        with self._undisturbed():
+            self._restart()
+            which = row_codes([table[key] for key in self.stage.keys], np.zeros(table.num_rows, np.int64))
+            signs = np.where(table["kind"].to_numpy() == RETRACTION, -1, 1)
+            codes = row_codes([table[f"v{number}"] for number, _ in enumerate(self.stage.values)], which)
+            _, first = np.unique(codes, return_index=True)
+            times = np.bincount(codes, signs).astype(np.int64)
+            left = np.flatnonzero(times)
+            owners, rows = which[first[left]].tolist(), Arrivals(self.stage, table.take(pa.array(first[left])), [])
+            last = np.zeros(int(which.max()) + 1, np.int64)
+            last[which] = np.arange(len(which))  # of several the last one stays
+            _, begins = np.unique(which, return_index=True)
+            keys = Arrivals(self.stage, table.take(pa.array(begins)), []).keys
+            stamps, moments = (table[name].take(pa.array(last)).to_pylist() for name in ("w", "t"))
+            totals = np.bincount(which, signs).astype(np.int64).tolist()
+            states = [[form.create() for form, _, _ in self.measures] for _ in keys]
+            for owner, values, number, moment in zip(
+                owners, rows.values, times[left].tolist(), rows.times, strict=True
+            ):
+                for _ in range(abs(number)):
+                    self._change(states[owner], values, moment, 1 if number > 0 else -1)
+            for owner in np.argsort(begins).tolist():
+                if totals[owner] > 0:
+                    result = self._named_result(keys[owner], states[owner])
+                    self.out.append((*keys[owner], *result, moments[owner], stamps[owner], ROW, self.units))
+                self.units += 1
+            return self._emission([], {}, None, None)
 
     def _change(self, states: list[Any], values: tuple[Any, ...], time: int, sign: int) -> None:
         """Add a row to the accumulators of its key, or take one away."""
