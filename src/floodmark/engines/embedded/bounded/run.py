@@ -69,6 +69,8 @@ _WIDE = 1 << 14
 """Bytes of a row that is wide."""
 _FEWEST, _MOST = 1 << 8, 1 << 17
 """Rows of a bucket that are written together."""
+_SCRATCH = {"compression": "lz4_raw", "statistics_enabled": "none"}
+"""How Sail writes files that are read once."""
 
 
 def run_bounded(  # noqa: PLR0913 - settings by name
@@ -442,7 +444,8 @@ class _Run:
         together = min(
             max(self.memory // (_BUCKETS * _WIDE), _FEWEST), _MOST
         )  # each bucket's are in memory until they are written
-        rows.write.partitionBy(files.BUCKET).option("max_row_group_size", str(together)).parquet(str(source))
+        writer = rows.write.partitionBy(files.BUCKET).option("max_row_group_size", str(together))
+        writer.options(**_SCRATCH).parquet(str(source))
         work = Work(
             stage=stage,
             interval=self.interval,
