@@ -46,18 +46,18 @@ def _only(step: Step, wanted: frozenset[str], known: Collection[Step]) -> Step |
         return None
     match step:
         case Project(on_error="stop"):
-            columns = _kept(step, wanted)
+            columns = _chosen(step, wanted)
             parent = _only(step.parent, _read(columns, step.parent.schema), known)
             return None if parent is None else _with_columns(step, parent, columns)
         case Call(function=Lookup(), on_error="stop", parent=Project() as below) if below not in known:
-            parent = _with_columns(below, below.parent, _kept(below, wanted | {*step.cache}))
+            parent = _with_columns(below, below.parent, _chosen(below, wanted | {*step.cache}))
             dropped = {*below.schema.names} - {*parent.schema.names}
             return evolve(step, parent=parent, schema=_without(step.schema, dropped))
         case _:
             return None
 
 
-def _kept(step: Project, wanted: frozenset[str]) -> tuple[tuple[str, str], ...]:
+def _chosen(step: Project, wanted: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """The columns of a projection that are wanted; at least one."""
     return tuple(pair for pair in step.columns if pair[0] in wanted) or step.columns[:1]
 
@@ -89,11 +89,11 @@ def without_unread_aggregates(operator: Operator) -> Operator:
     if result is not step or not above:
         return operator
     wanted = _read(above[-1].columns, step.schema)
-    kept = tuple(pair for pair in step.aggregates if pair[0] in wanted or _may_fail(pair[1], step))
-    if not kept or len(kept) == len(step.aggregates):
+    chosen = tuple(pair for pair in step.aggregates if pair[0] in wanted or _may_fail(pair[1], step))
+    if not chosen or len(chosen) == len(step.aggregates):
         return operator
-    dropped = {aggregate for aggregate, _ in step.aggregates} - {aggregate for aggregate, _ in kept}
-    changed: Step = evolve(step, aggregates=kept, schema=_without(step.schema, dropped))
+    dropped = {aggregate for aggregate, _ in step.aggregates} - {aggregate for aggregate, _ in chosen}
+    changed: Step = evolve(step, aggregates=chosen, schema=_without(step.schema, dropped))
     for project in reversed(above):
         changed = evolve(project, parent=changed)
     return replace(operator, results=((name, changed),))

@@ -61,11 +61,11 @@ def _observed(rows: DataFrame, condition: str) -> tuple[DataFrame, Number]:
 
 def on_time(operator: Operator) -> frozenset[str]:
     """The names of the inputs whose rows are never late: results inside the operator of windows that come out once, each stamped just before its own time."""
-    return frozenset(given.name for given in operator.inputs if _comes_once(given))
+    return frozenset(each.name for each in operator.inputs if _comes_once(each))
 
 
-def _comes_once(given: Input) -> bool:
-    stage = given.upstream.operator.stateful if given.inner and given.upstream is not None else None
+def _comes_once(read: Input) -> bool:
+    stage = read.upstream.operator.stateful if read.inner and read.upstream is not None else None
     return isinstance(stage, WindowAggregate) and stage.once_on_grid and stage.allowed_lateness == 0
 
 
