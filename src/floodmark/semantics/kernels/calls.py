@@ -94,13 +94,13 @@ def _questions(step: Call, table: pa.Table, kinds: Ints, times: Ints) -> tuple[l
     number_of, questions, numbers = dict[bytes, int](), list[Question](), np.zeros(len(alike), np.int64)
     order = np.argsort(first)
     asked_first = rows.take(pa.array(asking[first[order]])).to_pylist()
-    for place, row in zip(order.tolist(), asked_first, strict=True):
-        moment = int(at[asking[first[place]]])
+    for code, row in zip(order.tolist(), asked_first, strict=True):
+        moment = int(at[asking[first[code]]])
         key = blake2b(identity([_plain(list(row.values())), moment]), digest_size=_KEY_BYTES).digest()
         if key not in number_of:
             number_of[key] = len(questions)
             questions.append(Question(key, row, moment))
-        numbers[place] = number_of[key]
+        numbers[code] = number_of[key]
     places = np.full(len(kinds), -1, np.int64)
     places[asking] = numbers[which]
     return questions, places
@@ -192,8 +192,8 @@ def _mapped(
         answered: the answers.
     """
     keys = pa.array([question.key for question in questions], pa.binary(_KEY_BYTES))
-    found = pc.fill_null(pc.index_in(keys, answered["key"].combine_chunks()), -1).to_numpy()
-    index = np.r_[found, -1].astype(np.int64)[places]
+    answer_of = pc.fill_null(pc.index_in(keys, answered["key"].combine_chunks()), -1).to_numpy()
+    index = np.r_[answer_of, -1].astype(np.int64)[places]
     lists, reasons = answered["rows"].combine_chunks(), answered["reason"].combine_chunks()
     failing = np.r_[pc.is_valid(reasons).to_numpy(zero_copy_only=False), False][index]
     has_rows, gone = (

@@ -466,8 +466,8 @@ class _Run:
         if work.final is not None:
             result, *sides = self.operator.outputs
             outputs = ((result, results), *((side, read[side.name]) for side in sides))
-            rows = files.folder_of(work, target, RESULTS)
-            ready = {result.table: Ready(rows=rows, last=files.last_of(work, target))}
+            folder = files.folder_of(work, target, RESULTS)
+            ready = {result.table: Ready(rows=folder, last=files.last_of(work, target))}
             return Computed(outputs=outputs, late=lambda: late, dropped=lambda: dropped, ready=ready)
         behind = partial(self.known, [step for _, step in self.operator.results], {})
         outputs = with_results(self.operator, stage.step, results, read, self.rendering, behind)
