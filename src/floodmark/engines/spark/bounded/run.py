@@ -216,8 +216,8 @@ def _link(
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
     if joins.possible(operator, step, interval):
-        rows, late = joins.compute(step, inputs, interval)
-        return joins.with_late(step, with_results(operator, step, rows, {}), late)
+        rows, number_of_late = joins.compute(step, inputs, interval)
+        return joins.with_late(step, with_results(operator, step, rows, {}), number_of_late)
     on_time = counting.on_time(operator)
     if window_joins.possible(operator, step, interval, late_rows):
         assert isinstance(step, steps.WindowAggregate)
