@@ -118,12 +118,13 @@ def test_sessions_are_those_of_the_kernel(
         result = case.run_bounded()
         return stamped(case.outputs()), result.dropped, result.late
 
-    by_time = case_of == "spark" and drawn != "out of order, far from late"
+    most = 2 if case_of == "spark" and drawn != "out of order, far from late" else 1
     for seed in (1, 2):
         assert sessions.possible(operator, Interval(), "as_landed")
         judged.clear()
         found = run("sql", seed)
-        assert judged == [*([True] if by_time else []), doubt]  # by the windows of Spark, then by stamps
+        assert judged[-1] == doubt
+        assert len(judged) <= most  # by Spark's own windows, and if these are doubtful by stamps
         with monkeypatch.context() as patched:
             patched.setattr(sessions, "possible", lambda *_: False)
             assert found == run("kernel", seed)
