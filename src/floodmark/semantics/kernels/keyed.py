@@ -415,7 +415,8 @@ class KeyedKernel(ABC):
         if not table.num_rows or any(pa.types.is_nested(table.schema.field(key).type) for key in self.stage.keys):
             return None
         if not self.stage.by_time:
-            return Arrivals(self.stage, table.take(pc.sort_indices(table["s"])), [])
+            ascending = bool((np.diff(table["s"].to_numpy()) >= 0).all())  # as hosts sort rows
+            return Arrivals(self.stage, table if ascending else table.take(pc.sort_indices(table["s"])), [])
         if pc.max(effective(table)).as_py() > END:
             return None
         return self._waiting({}, {}).ordered(with_group(table, np.zeros(table.num_rows, np.int32)), END)[0]
