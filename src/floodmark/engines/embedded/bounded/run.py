@@ -29,9 +29,8 @@ from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
 from floodmark.engines.frames.compile import compiled, filtered, stage_rows
 from floodmark.engines.frames.expressions import Rendering, with_columns
-from floodmark.engines.frames.fast import counting, joins, sessions, window_joins, windows
+from floodmark.engines.frames.fast import joins, lateness, sessions, window_joins, windows
 from floodmark.engines.frames.inputs import require_columns
-from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.messages import text_of
 from floodmark.engines.frames.narrowing import without_unread_aggregates
 from floodmark.engines.frames.packing import output_ddl
@@ -245,7 +244,7 @@ def _in_sql(
     operator: Operator, step: steps.WindowAggregate, parent: DataFrame, interval: Interval, rendering: Rendering
 ) -> Computed:
     """All outputs, by SQL alone."""
-    on_time = counting.reads_only(step.parent, counting.on_time(operator))
+    on_time = lateness.reads_only(step.parent, lateness.on_time(operator))
     rows, side, dropped = windows.compute(step, parent, interval, rendering, sail_aggregate, on_time=on_time)
     return Computed(outputs=with_results(operator, step, rows, {"late": side}, rendering), dropped=dropped)
 
@@ -295,7 +294,7 @@ def _with_windows_joined(
     """The outputs of a window join, by Sail alone."""
     assert isinstance(step, steps.WindowAggregate)
     small = window_joins.a_window_each(operator, step) or 0
-    on_time = counting.on_time(operator)
+    on_time = lateness.on_time(operator)
     rows, dropped = window_joins.compute(step, inputs, interval, rendering, small, on_time)
     return Computed(outputs=with_results(operator, step, rows, {}, rendering), dropped=dropped)
 
@@ -386,7 +385,7 @@ class _Run:
             inputs = {name: filtered(rows.filter(bounds(needed)), bounds(needed)) for name, rows in inputs.items()}
         if self.late_rows == "all":
             landed = {given.name: inputs[given.name] for given in link.inputs if not given.inner}
-            stamp = {"_watermark": watermark_on_time(link)}
+            stamp = {"_watermark": lateness.watermark_on_time(link)}
             inputs |= {name: with_columns(rows, stamp) for name, rows in landed.items()}
         last = link is self.operator.links[-1]
         run = replace(self, operator=link, interval=interval, markings=self.markings[number : number + 1], last=last)

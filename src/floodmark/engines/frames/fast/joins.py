@@ -15,7 +15,7 @@ from floodmark.core.time import END, Interval
 from floodmark.core.types import parse
 from floodmark.engines.frames.compile import compiled, plain_key, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
-from floodmark.engines.frames.fast.counting import LATE, Number, counted
+from floodmark.engines.frames.fast.lateness import LATE, Number, counted
 from floodmark.engines.frames.results import Computed, Outputs, bounds
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import IntervalJoin, KeyedProcess, Step, Union, WindowAggregate, quarantines, walk

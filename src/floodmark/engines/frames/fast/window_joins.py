@@ -15,7 +15,7 @@ from floodmark.core.types import parse
 from floodmark.engines.frames.compile import plain_key
 from floodmark.engines.frames.expressions import Rendering, as_written, expr
 from floodmark.engines.frames.fast import joins, windows
-from floodmark.engines.frames.fast.counting import Number, reads_only, watched
+from floodmark.engines.frames.fast.lateness import Number, reads_only, watched
 from floodmark.spec.graph.operator import Operator
 from floodmark.spec.graph.steps import Expect, Filter, Project, Read, Stateful, Step, Union, WindowAggregate, walk
 from floodmark.spec.keyed.matching import WindowJoin

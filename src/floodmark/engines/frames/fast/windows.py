@@ -17,7 +17,7 @@ from floodmark.core.types import parse
 from floodmark.engines.frames.compile import maybe_dropped, plain_key, without_filtered
 from floodmark.engines.frames.expressions import Rendering, as_written, expr, guarded_on_sail, on_sail, with_columns
 from floodmark.engines.frames.fast import ranked
-from floodmark.engines.frames.fast.counting import Number, watched
+from floodmark.engines.frames.fast.lateness import Number, watched
 from floodmark.semantics.aggregates.numbers import overflow
 from floodmark.semantics.aggregates.table import sql_of
 from floodmark.semantics.windows import extent
@@ -73,7 +73,7 @@ def compute(
         interval: only windows whose last millisecond lies in the interval are computed.
         rendering: of expressions, for the session of the frames.
         measured: rendering of aggregates.
-        on_time: no row is late (``counting.on_time``).
+        on_time: no row is late (``lateness.on_time``).
     """
     guard, chosen = on_sail(rows), ranked.orders(step)
     judged, behind = (rows, None) if on_time else watched(rows)

@@ -23,11 +23,10 @@ from floodmark.engines.frames.attempts import attempts_of, blaming, explained
 from floodmark.engines.frames.client import is_connected
 from floodmark.engines.frames.compile import compiled, set_aside_before, stage_rows
 from floodmark.engines.frames.expressions import with_columns
-from floodmark.engines.frames.fast import counting, joins, sessions, window_joins, windows
+from floodmark.engines.frames.fast import joins, lateness, sessions, window_joins, windows
 from floodmark.engines.frames.floats import unranged
 from floodmark.engines.frames.inputs import require_columns
 from floodmark.engines.frames.judging import ROWS_ONLY, criteria_of, judged
-from floodmark.engines.frames.lateness import watermark_on_time
 from floodmark.engines.frames.narrowing import without_unread_aggregates
 from floodmark.engines.frames.numbering import of_bounded_run
 from floodmark.engines.frames.packing import EMITTED, PACKED, Stamping, emitted, output_ddl, packing, unpacking
@@ -211,21 +210,21 @@ def _link(
         return ended(whole, interval)
     if late_rows == "all":
         landed = {given.name: inputs[given.name] for given in operator.inputs if not given.inner}
-        stamp = F.expr(watermark_on_time(operator))
+        stamp = F.expr(lateness.watermark_on_time(operator))
         inputs |= {name: rows.withColumn("_watermark", stamp) for name, rows in landed.items()}
     if step is None:
         return Computed(outputs=stateless(operator, inputs))
     if joins.possible(operator, step, interval):
         rows, number_of_late = joins.compute(step, inputs, interval)
         return joins.with_late(step, with_results(operator, step, rows, {}), number_of_late)
-    on_time = counting.on_time(operator)
+    on_time = lateness.on_time(operator)
     if window_joins.possible(operator, step, interval, late_rows):
         assert isinstance(step, steps.WindowAggregate)
         rows, dropped = window_joins.compute(step, inputs, interval, on_time=on_time)
         return Computed(outputs=with_results(operator, step, rows, {}), dropped=dropped)
     parent = compiled(step.parent, inputs)
     if isinstance(step, steps.WindowAggregate) and windows.possible(operator, interval, late_rows):
-        never = counting.reads_only(step.parent, on_time)
+        never = lateness.reads_only(step.parent, on_time)
         rows, side, dropped = windows.compute(step, parent, interval, on_time=never)
         outputs = with_results(operator, step, rows, {"late": side})
         return Computed(outputs=outputs, dropped=dropped)
@@ -303,7 +302,7 @@ def _by_portions(operator: Operator, work: Portions, parent: DataFrame, *, plan_
     if once and not is_connected(rows):
         done = rows.mapInArrow(_computing(work), output_ddl(schema))
         numbers = (f"sum(CASE WHEN `_kind` = {COUNTS} THEN `{name}` END)" for name in ("_watermark", "_progress"))
-        observed, counts = counting.totals(done, *numbers)
+        observed, counts = lateness.totals(done, *numbers)
         outputs = with_results(operator, stage.step, observed.filter(f"`_kind` <> {COUNTS}"), {})
         return Computed(outputs=outputs, late=lambda: counts()[0], dropped=lambda: counts()[1])
     done = rows.mapInArrow(_advancing(work), EMITTED)

@@ -1,4 +1,4 @@
-"""Counts of late rows beside results.
+"""Late rows of bounded runs: their number beside the results, and for ``--late-rows all`` the stamps of rows that all count as on time.
 
 Spark observes them while it computes the results, so they cost no query. Sail has no observations, and a client of Spark Connect has none of a
 plan that adaptive execution has left out: these count by a query.
@@ -13,13 +13,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from floodmark.core.time import NEVER
 from floodmark.engines.frames.client import is_connected
 from floodmark.spec.graph.operator import Input, Operator
-from floodmark.spec.graph.steps import Read, Step, WindowAggregate, walk
+from floodmark.spec.graph.steps import KeyedProcess, Read, Step, WindowAggregate, walk
 
 Number = Callable[[], int]
 """A number of rows, to be asked for after the results are computed."""
 
+_BEFORE_THE_ROW = "least(`_watermark`, unix_millis(`_event_time`) - 1)"
 LATE = "`_watermark` >= unix_millis(`_event_time`)"
 """SQL: a row lies at or before its own watermark."""
 
@@ -72,3 +74,12 @@ def _comes_once(read: Input) -> bool:
 def reads_only(step: Step, names: frozenset[str]) -> bool:
     """(step, names of inputs) -> True if all rows of the step are from these inputs."""
     return all(read.input in names for read in walk(step) if isinstance(read, Read))
+
+
+def watermark_on_time(operator: Operator) -> str:
+    """SQL of the ``_watermark`` under which every input row of an operator is on time.
+
+    A process function sees progress between its rows, so a row that is on time keeps its watermark, and its timers fire as they do in the
+    stream. Other steps are computed as if no progress were made before the last row.
+    """
+    return _BEFORE_THE_ROW if isinstance(operator.stateful, KeyedProcess) else f"CAST({NEVER} AS bigint)"
