@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.compiler.paths import STATEFUL, Node, parents_of
+from floodmark.spec.windowing.aggregates import ORDERED
 
 _WITHOUT_STATE = {"read", "filter", "project", "flat_map", "union"}
 _ROLLING = {"aggregates", "allowed_lateness", "groups", "keys", "late", "of", "step", "trigger", "uid", "window"}
@@ -40,8 +41,12 @@ def _obstacle(node: Node) -> str:
         return f"results of step '{uid}' depend on event time"
     if set(node) - _ROLLING:
         return f"results of step '{uid}' depend on more than its rows"
-    own = [name for name, aggregate in node["aggregates"] if "code" in aggregate]
-    return f"aggregate '{own[0]}' of step '{uid}' is one of its own" if own else ""
+    for name, aggregate in node["aggregates"]:
+        if "code" in aggregate:
+            return f"aggregate '{name}' of step '{uid}' is one of its own"
+        if aggregate["aggregate"] in ORDERED:
+            return f"aggregate '{name}' of step '{uid}' depends on the order in which rows arrive"
+    return ""
 
 
 def _walk(step: Node) -> Iterator[Node]:

@@ -130,7 +130,8 @@ def open_timeline(
         timeline.identity.claim(operator)
     revised.inherit(operator, lake, f"{operator.name}/{timeline.number}")
     timeline.identity.keep_made(output.table for output in operator.outputs)
-    check_read(timeline)
+    if check_read(timeline):
+        revised.follow(operator, lake, f"{operator.name}/{timeline.number}")
     return timeline
 
 

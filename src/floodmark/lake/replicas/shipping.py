@@ -25,8 +25,8 @@ from floodmark.core.errors import LifecycleError, StateError
 from floodmark.lake.folder import bucket, storage
 from floodmark.lake.folder.copies import copy, files_of, remove
 from floodmark.lake.folder.paths import is_local
-from floodmark.lake.table import entries, origin
-from floodmark.lake.table.commits import BoundedRun, Landing, MicroBatch, decode, progress_of
+from floodmark.lake.table import entries, history, origin
+from floodmark.lake.table.commits import BoundedRun, Landing, MicroBatch, Revised, decode, progress_of
 from floodmark.lake.table.entries import LOG, Entry, checkpoint_of, entry_of
 from floodmark.lake.table.origin import Origin
 from floodmark.lake.writing.checkpointer import write_checkpoint
@@ -37,7 +37,7 @@ _COMMITS = 500
 """Most commits of a shipment."""
 _INTERVAL = 100
 """Commits between checkpoints of a replica's log."""
-_FACTS = ("id", "landing.json", "commits.json", "lost.json", "changes.json")
+_FACTS = ("id", "landing.json", "commits.json", "lost.json", "changes.json", "revised.json")
 """Files beside a log with facts of its removed entries."""
 _LOOKED_AT = 100
 """Most commits that are searched for the first one in which two lakes differ."""
@@ -84,6 +84,8 @@ class _Load:
     rows: int = 0
     progress: int | None = None
     at: int = 0
+    revised: bool = False
+    """True if a commit says that rows of any event time may be taken back."""
 
     def take(self, entry: Entry, path: str) -> None:
         """Add a commit."""
@@ -96,6 +98,7 @@ class _Load:
         info = entries.commit_info(entry)
         record = decode(info.get("userMetadata"), f"commit {entry.version} of table {path}")
         self.rows += record.rows if isinstance(record, Landing | MicroBatch | BoundedRun) else 0
+        self.revised |= isinstance(record, Revised)
         self.progress, self.at = progress_of(record) or self.progress, int(info.get("timestamp", self.at))
 
     @property
@@ -201,6 +204,8 @@ class Shipping:
             if lost := missing - load.removed:
                 raise self._lost(lost)
         copied = self._copy({name: size for name, size in load.added.items() if name not in missing})
+        if load.revised:
+            history.will_be_revised(self.target)
         for version in range(first, load.last + 1):
             entry = entries.entry(self.source, version)
             if entry is None:  # removed meanwhile

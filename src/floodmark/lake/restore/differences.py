@@ -23,7 +23,7 @@ from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import BoundedRun, MicroBatch, Restored, Revised
 from floodmark.lake.table.outputs import input_path
 from floodmark.lake.writing import derived, difference
-from floodmark.lake.writing.difference import ROOM, Difference
+from floodmark.lake.writing.difference import ROOM, Difference, holds_bounded_runs
 from floodmark.lake.writing.writer import committed
 from floodmark.lifecycle.plan import Deployed
 from floodmark.lifecycle.savepoint import TableVersion
@@ -211,8 +211,12 @@ def _of_one_version(lake: Lake, name: str, definition: Deployed) -> bool:
 
 def _of_table(lake: Lake, table: str) -> Iterator[str]:
     path = lake.output(table)
-    if entries.is_table(path) and DeltaTable(path).metadata().partition_columns:
-        yield f"'{table}' is divided by asset partitions"
+    if entries.is_table(path):
+        opened = DeltaTable(path)
+        if opened.metadata().partition_columns:
+            yield f"'{table}' is divided by asset partitions"
+        if holds_bounded_runs(opened):  # who began to read behind them has read them too, who began before has not
+            yield f"bounded runs have written rows of '{table}'"
     if input_path(lake, table) != path:
         yield f"'{table}' is not read from this lake"
     replaced = None

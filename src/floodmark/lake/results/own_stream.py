@@ -12,6 +12,7 @@ from floodmark.lake.results.needs import reads
 from floodmark.lake.stream.timeline import Timeline, inputs_at
 from floodmark.lake.table import changes, entries, history
 from floodmark.spec.graph.operator import Operator
+from floodmark.spec.graph.steps import WindowAggregate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,14 @@ def _check_read(operator: Operator, lake: Lake, interval: Interval) -> None:
 
 
 def drops_late(operator: Operator) -> bool:
-    """True if the stream of an operator writes no row of event time that it is done with: it drops late rows."""
+    """True if the stream of an operator writes no row of event time that it is done with: it drops late rows.
+
+    ``rolling`` over rows that may be taken back drops none: a retraction of any event time changes its last result.
+    """
     sides = any(output.side for output in operator.outputs)
-    return operator.stateful is not None and not operator.reads_history and not sides
+    taken_back = any(input_.revisable for input_ in operator.inputs)
+    rolls = taken_back and any(isinstance(step, WindowAggregate) and step.rolling for step in operator.stages)
+    return operator.stateful is not None and not operator.reads_history and not sides and not rolls
 
 
 def unread(operator: Operator, lake: Lake, interval: Interval) -> str:

@@ -44,6 +44,14 @@ def inherit(operator: Operator, lake: Lake, app: str) -> None:
             note(lake.output(output.table), f"{app}/{output.table}/revised", record)
 
 
+def follow(operator: Operator, lake: Lake, app: str) -> None:
+    """Record in the tables of a stream that it is about to follow a rebuild, where they do not say so, as after a rollback. Arguments as for ``inherit``."""
+    for output in operator.outputs:
+        path = lake.output(output.table)
+        if not history.revised(path):
+            note(path, f"{app}/{output.table}/followed", Revised(operator=operator.name, version=operator.version))
+
+
 def note(path: str, app: str, record: Revised) -> None:
     """Record in a table, if it exists, that its rows may take back rows of any event time. Does nothing if ``app`` has committed to the table before."""
     if entries.is_table(path) and committed(path, app) is None:

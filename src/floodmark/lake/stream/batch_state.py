@@ -54,17 +54,20 @@ def state_at(timeline: Timeline, batch: int) -> BatchState:
     return BatchState(deployed, batch, watermark, inputs_at(timeline, batch), outputs)
 
 
-def check_read(timeline: Timeline) -> None:
+def check_read(timeline: Timeline) -> bool:
     """Apply ``check_inputs`` to the positions in a stopped stream's checkpoint.
 
     A stream that was killed in its first micro-batch is checked at the positions planned for that batch, which it reads again.
+
+    Returns:
+        As of ``check_inputs``.
 
     Raises:
         LifecycleError: LIFECYCLE-038.
     """
     read, deployed = positions_at(timeline, max(timeline.checkpoint.last_committed(), 0)), timeline.identity.deployed()
     version = timeline.operator if deployed is None else deployed.version
-    check_inputs(timeline.lake, version, inputs_of(timeline, read), since=began_with(read))
+    return check_inputs(timeline.lake, version, inputs_of(timeline, read), since=began_with(read))
 
 
 def began_with(read: Mapping[str, Position]) -> dict[str, int]:
@@ -82,7 +85,7 @@ def check_inputs(
     inputs: Mapping[str, TableVersion],
     but: Collection[str] = (),
     since: Mapping[str, int] = MappingProxyType({}),
-) -> None:
+) -> bool:
     """Check that a stream can resume on its inputs: the rows it has read are unchanged, and later commits only append.
 
     A replacement whose difference the stream follows counts as appended.
@@ -94,10 +97,13 @@ def check_inputs(
         but: ids of tables whose commits are not checked for restores.
         since: input name -> the table version the stream started from, where its initial files may not all be read.
 
+    Returns:
+        True if the stream has yet to read a difference that it follows.
+
     Raises:
         LifecycleError: LIFECYCLE-038, an input table was created again, or was restored after the version that is read.
     """
-    named = operator.partition("@")[0]
+    named, follows = operator.partition("@")[0], False
     anew = f"Compute it anew: floodmark run {named} --unbounded --from-scratch --until-caught-up, then floodmark start {named}"
     for name, table_version in inputs.items():
         path, where = input_path(lake, table_version.table), f"operator '{named}', input '{name}'"
@@ -119,6 +125,8 @@ def check_inputs(
             if not (here and commit.record.follows(operator, read)):
                 got = f"a {commit.record.mode} of '{table_version.table}' behind what its stream has read"
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
+            follows |= read < commit.record.difference
+    return follows
 
 
 def is_there(lake: Lake, output: TableVersion) -> bool:

@@ -64,13 +64,17 @@ class Difference:
     def _query(self, schema: pa.Schema) -> str:
         """SQL with the columns of the table. Rows of bounded runs, which have no progress, are read by no reader of the commits."""
         names = [name for name in schema.names if name not in STAMPS or name == "_event_time"]
-        columns, order = (", ".join(map(quoted, some)) for some in (names, ("_event_time", *self.keys, "_kind")))
+        columns, keys = (", ".join(map(quoted, some)) for some in (names, self.keys))
+        first = f"min(_event_time) OVER (PARTITION BY {keys})" if keys else "_event_time"
+        order = ", ".join(filter(None, ("_first", keys, "_kind", "_event_time")))
         counted = (
             f"SELECT {columns}, CASE WHEN _kind = {ROW} THEN -1 ELSE 1 END AS _n FROM standing WHERE _kind <> {MARKER} AND _progress IS NOT NULL "
             f"UNION ALL SELECT {columns}, CASE WHEN _kind = {ROW} THEN 1 ELSE -1 END FROM coming WHERE _kind <> {MARKER}"
         )
         summed = f"SELECT {columns}, sum(_n) AS _n FROM ({counted}) GROUP BY ALL HAVING sum(_n) <> 0"
-        kinds = f"SELECT {columns}, CASE WHEN _n < 0 THEN {RETRACTION} ELSE {ROW} END AS _kind, unnest(range(abs(_n)::BIGINT)) FROM ({summed})"
+        kind = f"CASE WHEN _n < 0 THEN {RETRACTION} ELSE {ROW} END AS _kind"
+        kinds = f"SELECT {columns}, _n, {kind}, {first} AS _first FROM ({summed})"
+        copies = f"SELECT *, unnest(range(abs(_n)::BIGINT)) FROM ({kinds})"
         stamps = {
             "_watermark": f"{self.reached}",
             "_progress": f"{self.reached}",
@@ -83,7 +87,17 @@ class Difference:
             ", ".join(f"{values.get(name, other(name))} AS {quoted(name)}" for name in schema.names)
             for values, other in ((stamps, quoted), (mark, lambda _: "NULL"))
         )
-        return f"(SELECT {rows} FROM ({kinds})) UNION ALL (SELECT {marker}) ORDER BY _sequence NULLS LAST"
+        return f"(SELECT {rows} FROM ({copies})) UNION ALL (SELECT {marker}) ORDER BY _sequence NULLS LAST"
+
+
+def holds_bounded_runs(table: DeltaTable) -> bool:
+    """True if a table holds rows without progress, which bounded runs have written."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    name = "null_count._progress"
+    unknown = name not in actions.column_names or actions[name].null_count
+    if unknown:
+        return bool(table.to_pyarrow_dataset().count_rows(filter=pc.field("_progress").is_null()))
+    return bool(pc.any(pc.greater(actions[name], 0)).as_py())
 
 
 def written(scratch: str) -> int:
