@@ -31,6 +31,7 @@ from followed import (
     totals,
 )
 from processes import paths
+from replica_process import ship
 from restated import never_less_than_nothing, standing
 
 from floodmark import Operator
@@ -194,6 +195,48 @@ def test_upkeep_before_the_readers_resume_leaves_what_they_follow(sail: Sail, la
     maintain(lake, hours=0)
     run(sail, lake, *all_readers())
     as_anew(sail, lake)
+
+
+def test_a_reader_that_is_taken_back_alone_follows_once_more_and_says_so_again(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    before = savepoints.create("evens", lake)
+    rebuilt(sail, lake, "few")
+    run(sail, lake, evens())
+    roll_back(lake, before)
+    assert not history.revised(lake.output("evens"))
+    run(sail, lake, evens(), sums())
+    assert history.revised(lake.output("evens"))
+    with pytest.raises(LifecycleError, match="LIFECYCLE-045"):
+        run(sail, lake, half_days())
+    after = results(lake, "evens")
+    run(sail, lake, evens(), anew=True)
+    assert after == results(lake, "evens")
+
+
+def test_a_replica_of_a_table_whose_stream_has_followed_says_so_too(sail: Sail, lake: Lake) -> None:
+    there = Lake(f"{lake.root}-there")
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    ship(evens(), lake, there)
+    assert not history.revised(there.output("evens"))
+    rebuilt(sail, lake, "few")
+    run(sail, lake, evens())
+    ship(evens(), lake, there)
+    assert history.revised(there.output("evens"))
+
+
+def test_a_bounded_run_waits_until_the_stream_has_followed(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 201)
+    run(sail, lake, totals("plain"), evens(), sums())
+    rebuilt(sail, lake, "few")
+    run(sail, lake, evens())
+    with pytest.raises(LifecycleError, match="rows of it that have landed in 'evens' since"):
+        run_bounded(sail, sums(), lake)
+    run(sail, lake, sums())
+    after = results(lake, "sums")
+    run_bounded(sail, sums(), lake)
+    assert after == results(lake, "sums")
 
 
 # ---- where readers cannot follow

@@ -15,7 +15,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.lake.table import entries, history
 from floodmark.lake.table.commits import MicroBatch, Restored, Revised, decode, encode
 from floodmark.lake.table.rows import row_schema
-from floodmark.lake.writing.difference import Difference, append, rows_that_come
+from floodmark.lake.writing.difference import Difference, append, holds_bounded_runs, rows_that_come
 from floodmark.lake.writing.writer import FENCE, Writer
 from floodmark.spec.values.schema import MARKER, RETRACTION, ROW, Column, Schema
 
@@ -77,6 +77,37 @@ def test_what_goes_is_taken_back_before_what_comes_in_its_place(tmp_path: Path) 
         (MARKER, None, None, None, 9, 9),
     ]
     assert rows_that_come(str(tmp_path / "scratch")) == 3
+
+
+def test_what_a_result_was_goes_before_it_comes_with_an_earlier_event_time(tmp_path: Path) -> None:
+    put(str(tmp_path / "standing"), row("a", 1.0, 1, hours=3), row("b", 1.0, 2, hours=2))
+    put(str(tmp_path / "coming"), row("a", 2.0, 1, hours=1), row("b", 1.0, 2, hours=4))
+    difference(tmp_path).write(str(tmp_path / "scratch"))
+    assert [one[:3] for one in written(tmp_path)] == [
+        (RETRACTION, "a", 1.0),
+        (ROW, "a", 2.0),
+        (RETRACTION, "b", 1.0),
+        (ROW, "b", 1.0),
+        (MARKER, None, None),
+    ]
+    difference(tmp_path, keys=()).write(str(tmp_path / "scratch"))
+    assert [one[:2] for one in written(tmp_path)] == [
+        (ROW, "a"),
+        (RETRACTION, "b"),
+        (RETRACTION, "a"),
+        (ROW, "b"),
+        (MARKER, None),
+    ]
+
+
+def test_rows_without_progress_are_those_of_bounded_runs(tmp_path: Path) -> None:
+    path = str(tmp_path / "standing")
+    write_deltalake(path, row_schema(SCHEMA).empty_table())
+    assert not holds_bounded_runs(DeltaTable(path))
+    put(path, row("a", 1.0, 1))
+    assert not holds_bounded_runs(DeltaTable(path))
+    put(path, row("a", 1.0, 2, progress=None), row("b", 1.0, 3))
+    assert holds_bounded_runs(DeltaTable(path))
 
 
 def test_rows_are_counted_and_those_of_bounded_runs_are_not(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from followed import evens, hours, pairs, sums, totals
 
-from floodmark import Operator, Stream, count, operator, sum
+from floodmark import Operator, Stream, collect, count, last, max_by, operator, sum
 from floodmark.compiler.following import obstacle
 
 
@@ -46,8 +46,20 @@ def test_windows_cannot() -> None:
             lambda rows: rows.key_by("key").rolling(n=count()).key_by("n").rolling(keys=count(), all=sum("n")),
             "",
         ),
+        (
+            lambda rows: rows.key_by("key").rolling(n=count(), newest=last("n")),
+            "aggregate 'newest' of step 'reader' depends on the order in which rows arrive",
+        ),
+        (
+            lambda rows: rows.key_by("key").rolling(all=collect("n")),
+            "aggregate 'all' of step 'reader' depends on the order in which rows arrive",
+        ),
+        (
+            lambda rows: rows.key_by("key").rolling(most=max_by("n", "total")),
+            "aggregate 'most' of step 'reader' depends on the order in which rows arrive",
+        ),
     ],
-    ids=["quarantine", "quarantine behind state", "ttl", "two stages"],
+    ids=["quarantine", "quarantine behind state", "ttl", "two stages", "last", "collect", "max_by"],
 )
 def test_each_step_counts(body: Callable[[Stream], Stream], reason: str) -> None:
     assert obstacle(reading(body).canonical()) == reason
