@@ -44,6 +44,7 @@ from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import Upgraded, check_rebuild, rebuild, rebuild_steps, upgrade
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain
+from floodmark.lake.restore import readers as reading_lakes
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.cuts import create_coordinated_savepoints
 from floodmark.lake.restore.rollback import roll_back
@@ -282,6 +283,14 @@ def test_other_columns_and_bounded_runs_are_not_followed(sail: Sail, lake: Lake)
     first = min(row[0] for row in standing(lake.output("totals")))
     run_bounded(sail, totals("plain"), lake, interval=Interval(end=first + 1))
     assert "others than its stream have written 'totals'" in check_rebuild(totals("few"), lake).because
+
+
+def test_a_lake_that_may_read_it_and_is_not_there_hinders_no_rebuild(sail: Sail, lake: Lake) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    reading_lakes.forked(lake, f"{lake.root}-gone")
+    assert check_rebuild(totals("few"), lake).because.endswith("is not there")
+    assert rebuilt(sail, lake, "few").readers == ("evens",)
 
 
 def test_who_starts_later_and_depends_on_event_time_asks_for_the_follower_anew(sail: Sail, lake: Lake) -> None:

@@ -58,8 +58,33 @@ def test_windows_cannot() -> None:
             lambda rows: rows.key_by("key").rolling(most=max_by("n", "total")),
             "aggregate 'most' of step 'reader' depends on the order in which rows arrive",
         ),
+        (
+            lambda rows: rows.filter("total > 0").with_columns(chance="n + rand()"),
+            "rand() has another value for a row that is taken back",
+        ),
+        (lambda rows: rows.filter("window_end < now()"), "now() has another value for a row that is taken back"),
+        (
+            lambda rows: rows.with_columns(seen="CURRENT_TIMESTAMP"),
+            "current_timestamp() has another value for a row that is taken back",
+        ),
+        (
+            lambda rows: rows.with_columns(text="'now()'", time="unix_timestamp(key, 'yyyy')", high="upper(key)"),
+            "",
+        ),
     ],
-    ids=["quarantine", "quarantine behind state", "ttl", "two stages", "last", "collect", "max_by"],
+    ids=[
+        "quarantine",
+        "quarantine behind state",
+        "ttl",
+        "two stages",
+        "last",
+        "collect",
+        "max_by",
+        "chance",
+        "clock",
+        "clock without parentheses",
+        "functions of values",
+    ],
 )
 def test_each_step_counts(body: Callable[[Stream], Stream], reason: str) -> None:
     assert obstacle(reading(body).canonical()) == reason

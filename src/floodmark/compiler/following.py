@@ -6,14 +6,21 @@ closed or freed by event time cannot be revised any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from floodmark.compiler.paths import STATEFUL, Node, parents_of
+from floodmark.spec.expressions.functions import classified
 from floodmark.spec.windowing.aggregates import ORDERED
 
 _WITHOUT_STATE = {"read", "filter", "project", "flat_map", "union"}
 _ROLLING = {"aggregates", "allowed_lateness", "groups", "keys", "late", "of", "step", "trigger", "uid", "window"}
 """Settings of aggregates over all rows so far; others, such as an order of rows, make the results depend on more than the rows."""
+_NO_EXPRESSIONS = {"of", "schema", "function", "uid", "step", "input"}
+"""Settings of steps that hold no SQL."""
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'")
+_CALL = re.compile(r"\b([a-z_]\w*)\s*\(\s*(\)?)|\b(current_(?:date|time|timestamp))\b", re.IGNORECASE)
 _EACH_ROW = {"n": 1, "trigger": "AfterCount"}
 
 
@@ -30,6 +37,9 @@ def _obstacle(node: Node) -> str:
     kind, uid = node["step"], node.get("uid", "")
     if node.get("on_error") == "quarantine" or kind == "expect":
         return "it sets rows aside, which are never taken back"
+    for name in _called(value for field, value in node.items() if field not in _NO_EXPRESSIONS):
+        if classified(name) == "impure":
+            return f"{name}() has another value for a row that is taken back"
     if kind in _WITHOUT_STATE:
         return ""
     if kind not in STATEFUL:
@@ -47,6 +57,17 @@ def _obstacle(node: Node) -> str:
         if aggregate["aggregate"] in ORDERED:
             return f"aggregate '{name}' of step '{uid}' depends on the order in which rows arrive"
     return ""
+
+
+def _called(value: Any) -> Iterator[str]:
+    """Names of the functions in the SQL of a step's settings."""
+    if isinstance(value, str):
+        for name, empty, bare in _CALL.findall(_QUOTED.sub("", value)):
+            if (name or bare).lower() != "unix_timestamp" or empty:  # of a text it is no clock
+                yield (name or bare).lower()
+        return
+    for one in value.values() if isinstance(value, Mapping) else () if isinstance(value, (int, float)) else value or ():
+        yield from _called(one)
 
 
 def _walk(step: Node) -> Iterator[Node]:

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from floodmark.compiler.following import obstacle
 from floodmark.core import crash
+from floodmark.core.errors import LifecycleError
 from floodmark.core.time import NEVER, describe
 from floodmark.lake.folder.copies import remove
 from floodmark.lake.folder.paths import Lake
@@ -180,10 +181,15 @@ def _obstacles(
         if any(table in one.reads for one in definitions.values()):
             yield from _of_table(lake, table)
     written = {lake.output(table) for table in [*old, *(t for one in definitions.values() for t in one.tables)]}
-    for reader_lake in places(lake):
-        for name, deployed in streams(reader_lake).items() if reader_lake.root != lake.root else ():
-            if any(input_path(reader_lake, table) in written for table in deployed.reads):
-                yield f"'{name}' in lake {reader_lake.root} reads it too"
+    try:
+        for reader_lake in places(lake):
+            for name, deployed in streams(reader_lake).items() if reader_lake.root != lake.root else ():
+                if any(input_path(reader_lake, table) in written for table in deployed.reads):
+                    yield f"'{name}' in lake {reader_lake.root} reads it too"
+    except LifecycleError as error:
+        if error.code != "LIFECYCLE-063":
+            raise
+        yield f"{error.where}, is not there"
 
 
 def _of_definitions(definitions: Mapping[str, Deployed], old: Collection[str], same: Collection[str]) -> Iterator[str]:
