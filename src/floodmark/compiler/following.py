@@ -37,9 +37,10 @@ def _obstacle(node: Node) -> str:
     kind, uid = node["step"], node.get("uid", "")
     if node.get("on_error") == "quarantine" or kind == "expect":
         return "it sets rows aside, which are never taken back"
-    for name in _called(value for field, value in node.items() if field not in _NO_EXPRESSIONS):
-        if classified(name) == "impure":
-            return f"{name}() has another value for a row that is taken back"
+    called = _called(value for field, value in node.items() if field not in _NO_EXPRESSIONS)
+    impure = next((name for name in called if classified(name) == "impure"), None)
+    if impure is not None:
+        return f"{impure}() has another value for a row that is taken back"
     if kind in _WITHOUT_STATE:
         return ""
     if kind not in STATEFUL:
@@ -49,6 +50,10 @@ def _obstacle(node: Node) -> str:
         return "" if function["settings"]["ttl"] is None else f"join '{uid}' forgets rows by their event time"
     if kind != "window_aggregate" or node["window"]["kind"] != "Global" or node.get("trigger") != _EACH_ROW:
         return f"results of step '{uid}' depend on event time"
+    return _of_aggregates(node, uid)
+
+
+def _of_aggregates(node: Node, uid: str) -> str:
     if set(node) - _ROLLING:
         return f"results of step '{uid}' depend on more than its rows"
     for name, aggregate in node["aggregates"]:
@@ -66,8 +71,9 @@ def _called(value: Any) -> Iterator[str]:
             if (name or bare).lower() != "unix_timestamp" or empty:  # of a text it is no clock
                 yield (name or bare).lower()
         return
-    for one in value.values() if isinstance(value, Mapping) else () if isinstance(value, (int, float)) else value or ():
-        yield from _called(one)
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for setting in inner:
+        yield from _called(setting)
 
 
 def _walk(step: Node) -> Iterator[Node]:

@@ -181,6 +181,10 @@ def _obstacles(
         if any(table in one.reads for one in definitions.values()):
             yield from _of_table(lake, table)
     written = {lake.output(table) for table in [*old, *(t for one in definitions.values() for t in one.tables)]}
+    yield from _of_other_lakes(lake, written)
+
+
+def _of_other_lakes(lake: Lake, written: Collection[str]) -> Iterator[str]:
     try:
         for reader_lake in places(lake):
             for name, deployed in streams(reader_lake).items() if reader_lake.root != lake.root else ():
