@@ -37,7 +37,7 @@ def _obstacle(node: Node) -> str:
     kind, uid = node["step"], node.get("uid", "")
     if node.get("on_error") == "quarantine" or kind == "expect":
         return "it sets rows aside, which are never taken back"
-    called = _called(value for field, value in node.items() if field not in _NO_EXPRESSIONS)
+    called = _called([value for field, value in node.items() if field not in _NO_EXPRESSIONS])
     impure = next((name for name in called if classified(name) == "impure"), None)
     if impure is not None:
         return f"{impure}() has another value for a row that is taken back"
