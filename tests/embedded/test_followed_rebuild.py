@@ -350,7 +350,6 @@ def test_killed_at_each_step_of_the_switch_it_is_followed_once(sail: Sail, lake:
         "embedded.after_state",
         "embedded.before_files",
         "embedded.after_files",
-        "micro_batch.after_current",
         "embedded.after_commit",
     ],
 )
