@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import followed
 import forked
 import psutil
 import pytest
@@ -341,6 +342,25 @@ def test_a_rebuild_beside_the_stream_takes_its_place_in_a_bucket(sail: Sail, s3:
     upgrading.rebuild(partial(run_unbounded, sail), wide, lake)
     run_unbounded(sail, wide, lake, until_caught_up=True)
     _check(lake, wide, log)
+
+
+@pytest.mark.soak
+def test_readers_follow_a_rebuild_as_a_difference_in_a_bucket(sail: Sail, s3: Server, s3_proxy: Proxy) -> None:
+    lake, events = _lake(s3), followed.log(rows=120)
+    readers = [followed.evens(), followed.sums()]
+    followed.land_some(lake, events, 0, 90, pieces=1)
+    for one in (followed.totals("plain"), *readers):
+        run_unbounded(sail, one, lake, until_caught_up=True)
+    upgraded = upgrading.rebuild(partial(run_unbounded, sail), followed.totals("few"), lake)
+    assert upgraded.followers == ("evens", "sums"), upgraded.because
+    followed.land_some(lake, events, 90, 121, pieces=1)
+    for one in (followed.totals("few"), *readers):
+        run_unbounded(sail, one, lake, until_caught_up=True)
+    after = [followed.results(lake, one.name) for one in readers]
+    for one in readers:
+        run_unbounded(sail, one, lake, until_caught_up=True, from_scratch=True)
+    assert after == [followed.results(lake, one.name) for one in readers]
+    assert all(after)
 
 
 @pytest.mark.soak
