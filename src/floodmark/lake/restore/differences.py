@@ -32,7 +32,7 @@ from floodmark.lifecycle.switch import Followed, Target
 from floodmark.spec.values.schema import first_sequence
 
 _FOLDER = "difference"
-"""Folder of a timeline with the differences to be appended."""
+"""Folder of the lake of a rebuild with the differences to be appended. The folder goes with that lake."""
 Columns = Mapping[str, object]
 """Column -> type, of a table."""
 
@@ -62,7 +62,7 @@ def would_follow(lake: Lake, operator: str, columns: Mapping[str, Columns]) -> t
 
 
 def follow(lake: Lake, operator: str, beside: Lake, followed: Followed) -> str:
-    """Write the differences that readers would follow into a folder of the lake. All streams are stopped.
+    """Write the differences that readers would follow into a folder of the lake of the rebuild. All streams are stopped.
 
     Args:
         lake: the lake of the streams.
@@ -74,13 +74,13 @@ def follow(lake: Lake, operator: str, beside: Lake, followed: Followed) -> str:
         Why they cannot, for people; empty if they can.
     """
     ended, coming = Timeline.current(lake, operator), Timeline.current(beside, operator)
-    remove(_folder(lake, operator))
+    remove(beside.internal(_FOLDER))
     for reason in _obstacles_of_stopped(lake, ended, beside, followed):
         return reason
     progress = coming.checkpoint.final_progress(coming.checkpoint.last_committed())
     for table in followed.readers:
-        source = beside.output(table)
-        rows = _write(ended, table, (source, entries.version_of(source)), coming.identity, progress)
+        version = entries.version_of(beside.output(table))
+        rows = _write(ended, table, (beside, version), coming.identity, progress)
         if rows > ROOM:
             return f"the difference of '{table}' has {rows:,} rows, and a commit numbers at most {ROOM:,}"
     return ""
@@ -104,10 +104,10 @@ def append(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
     if committed(path, app) is not None:
         return
     ended, version = Timeline(lake, target.operator, target.ends), entries.version_of(path)
-    scratch = _scratch(ended, table, version)
+    beside = Lake(target.source)
+    scratch = _scratch(beside, table, version)
     if not derived.whole(scratch):
-        source = Lake(target.source).output(table)
-        _write(ended, table, (source, wanted.version), timeline.identity, target.watermark)
+        _write(ended, table, (beside, wanted.version), timeline.identity, target.watermark)
     deployed = ended.identity.deployed()
     assert deployed is not None
     record = MicroBatch(
@@ -126,41 +126,33 @@ def append(timeline: Timeline, target: Target, wanted: TableVersion) -> None:
     difference.append(scratch, (path, version), app, record, fence.transactions(ended, table))
 
 
-def tidy(lake: Lake, operator: str) -> None:
-    """Remove the folder of the differences of a stream."""
-    remove(_folder(lake, operator))
-
-
-def _write(ended: Timeline, table: str, coming: tuple[str, int], identity: Identity, progress: int) -> int:
+def _write(ended: Timeline, table: str, coming: tuple[Lake, int], identity: Identity, progress: int) -> int:
     """Write the difference of a table, and return the number of its rows.
 
     Args:
         ended: the timeline that ends.
         table: name of the table.
-        coming: (path, version) of the table that replaces it.
+        coming: (lake, version) of the table that replaces it.
         identity: of the stream whose table that is.
         progress: of that table, ms.
     """
     crash.point("difference.before_write")
-    path = ended.lake.output(table)
+    path, (beside, replacing) = ended.lake.output(table), coming
     version, reached = entries.version_of(path), history.progress(path)
     return Difference(
         standing=(path, version),
-        coming=coming,
+        coming=(beside.output(table), replacing),
         first=first_sequence(ended.checkpoint.last_committed() + 1),
         keys=identity.result_keys().get(table, ()),
         reached=NEVER if reached is None else reached,
         progress=progress,
         now=time.time_ns() // 1_000_000,
-    ).write(_scratch(ended, table, version))
+    ).write(_scratch(beside, table, version))
 
 
-def _folder(lake: Lake, operator: str) -> str:
-    return lake.internal("operators", operator, _FOLDER)
-
-
-def _scratch(ended: Timeline, table: str, version: int) -> str:
-    return f"{_folder(ended.lake, ended.operator)}/{table}-{version}"
+def _scratch(beside: Lake, table: str, version: int) -> str:
+    """The table of a difference to a version of a table."""
+    return beside.internal(_FOLDER, f"{table}-{version}")
 
 
 # ---- obstacles

@@ -318,7 +318,6 @@ def _perform_step(lake: Lake, targets: Mapping[str, Target], step: Switching) ->
             _seek(timeline, target, targets)
         case MakeCurrent():
             remove(timeline.folder(_CUTOVER))
-            differences.tidy(lake, target.operator)
             timeline.make_current()
 
 
