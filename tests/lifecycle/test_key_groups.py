@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from engines import embedded
 from events import disorder
 from streams import ONCE, PAIRED, WATCHED, WINDOWED, check
 
@@ -83,3 +84,18 @@ def test_the_number_that_is_declared_is_held_against_that_of_the_stream(engine: 
     assert planned(lake, code).key_groups == 1 << 15, "it stays if the number is left out again"
     engine.run_unbounded(code, lake, until_caught_up=True)
     check(lake, code, log)
+
+
+@pytest.mark.feature("K10")
+def test_before_the_first_micro_batch_any_number_is_that_of_the_stream(tmp_path: Path) -> None:
+    engine, lake, log = embedded(), Lake(str(tmp_path / "lake")), disorder(WINDOWED, 5, ROWS)
+    land(lake, WINDOWED, log, 0, 0)
+    for code, groups in ((WINDOWED, KEY_GROUPS), (declaring(WINDOWED, 1_000), 1_000), (declaring(WINDOWED, 96), 96)):
+        engine.run_unbounded(code, lake, until_caught_up=True)
+        identity = Timeline.current(lake, WINDOWED.name).identity
+        assert identity.key_groups() == groups
+    for start, stop in ((0, FIRST), (FIRST, None)):
+        land(lake, WINDOWED, log, start, stop)
+        engine.run_unbounded(declaring(WINDOWED, 96), lake, until_caught_up=True)
+        assert planned(lake, WINDOWED).key_groups == 96
+    check(lake, WINDOWED, log)

@@ -60,13 +60,14 @@ def resumed(timeline: Timeline, operator: Operator) -> Timeline:
     """The timeline on which a start of an operator runs, with its predecessors fenced.
 
     Returns the current timeline. Creates and returns the next timeline if the current one has no micro-batch and was begun under another definition, or
-    would read in its first micro-batch inputs that were replaced since.
+    with another number of key groups than is declared now, or would read in its first micro-batch inputs that were replaced since.
     """
     end_predecessor(timeline)
     begun = timeline.identity.deployed()
     if begun is None or timeline.deployed is not None:
         return timeline
-    if begun.version == operator.version and not _was_replaced(timeline):
+    declared = operator.key_groups in {None, begun.key_groups}
+    if declared and begun.version == operator.version and not _was_replaced(timeline):
         return timeline
     new = timeline.next()
     new.make_current(ends=timeline)

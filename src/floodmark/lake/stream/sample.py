@@ -67,7 +67,11 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
     """
     operator, step = recorded(lake, operator), operator.stateful
     groups, number = _recorded_sample(lake, operator.name)
-    divided = Timeline.current(lake, operator.name).identity.divided()
+    timeline = Timeline.current(lake, operator.name)
+    divided = timeline.identity.divided()
+    declares_another = divided is not None and operator.key_groups not in {None, divided.key_groups}
+    if declares_another and timeline.deployed is None:  # no micro-batch has state yet: ``fence.resumed``
+        divided = None
     if divided is not None:
         operator = operator.grouped(divided.parts, divided.key_groups)
     elif step is not None and groups is None:
