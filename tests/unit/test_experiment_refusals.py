@@ -170,12 +170,14 @@ def test_what_no_sample_of_the_keys_can_be_taken_of(streams: Fleet, request_: Ex
 def test_a_sample_is_drawn_of_the_key_groups_of_the_savepoint(streams: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream may have been divided among others since, of which the arms know nothing."""
     began = savepoints.create("totals", streams.lake)
-    Timeline.current(streams.lake, "totals").identity.regroup(Divided(4_096, 4_096))
+    Timeline.current(streams.lake, "totals").identity.regroup(Divided(1 << 15, 4_096))
     monkeypatch.setattr(experiments, "_set_up", lambda _fleet, started, _request: started)
-    for savepoint, among in ((began.manifest.id, 128), ("", 4_096)):
+    texts = ("64 of 128 key groups, 50.0%", "2048 of 4096 bundles of key groups, 50.0%")
+    for savepoint, among, text in zip((began.manifest.id, ""), (128, 4_096), texts, strict=True):
         half = experiments.start(streams, "mine", "totals", ExperimentRequest(sample=0.5, savepoint=savepoint))
         assert half.sample is not None
         assert (half.sample.among, len(half.sample.groups)) == (among, among // 2)
+        assert str(half.sample).startswith(text)
         kept.forget(streams.lake, half)
 
 

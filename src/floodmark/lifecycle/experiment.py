@@ -47,15 +47,18 @@ class Sample:
     """The sample of keys that the arms process, by key group; every arm processes the same key groups.
 
     Args:
-        groups: the sampled key groups.
-        among: number of all key groups.
+        groups: the sampled key groups, or bundles of them.
+        among: number of all of them.
+        bundled: whether they are bundles.
     """
 
     groups: tuple[int, ...]
     among: int
+    bundled: bool = False
 
     def __str__(self) -> str:
-        return f"{len(self.groups)} of {self.among} key groups, {100 * len(self.groups) / self.among:.1f}% of the keys"
+        parts = "bundles of key groups" if self.bundled else "key groups"
+        return f"{len(self.groups)} of {self.among} {parts}, {100 * len(self.groups) / self.among:.1f}% of the keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

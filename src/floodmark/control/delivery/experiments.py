@@ -181,7 +181,8 @@ def _sample(operator: Operator, name: str, request: ExperimentRequest, rule: Pro
         expected = "arms that run over some of the keys, and are compared"
         got = got or f"'{operator.name}', which has no key"
         raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-116")
-    return Sample(groups=drawn(name, share, step.groups), among=step.groups)
+    bundled = step.key_groups is not None
+    return Sample(groups=drawn(name, share, step.groups), among=step.groups, bundled=bundled)
 
 
 def _package(fleet: Fleet, name: str, operator: str, code: str) -> str:

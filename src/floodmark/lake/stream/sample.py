@@ -6,12 +6,15 @@ import hashlib
 import json
 
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.folder.storage import read, write
+from floodmark.lake.folder.storage import read, remove, write
 from floodmark.lake.stream.answers import recorded
 from floodmark.lake.stream.identity import Identity
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.spec.graph.bundles import bundles
 from floodmark.spec.graph.operator import Operator
+
+_SAMPLE, _AMONG = "sample.json", "sample_among.json"
+"""Files. The first is as releases before have written it, which go on with an arm without the second."""
 
 
 def drawn(name: str, share: float, groups: int) -> tuple[int, ...]:
@@ -35,20 +38,22 @@ def keep(lake: Lake, operator: str, groups: tuple[int, ...], among: int | None =
         groups: numbers of key groups, or of bundles of them.
         among: number of all of them; None if the stream has begun, and so has a number.
     """
-    content = groups if among is None else {"groups": groups, "among": among}
-    write(_path(lake, operator), json.dumps(content).encode())
+    remove(_path(lake, operator, _AMONG))
+    if among is not None:
+        write(_path(lake, operator, _AMONG), json.dumps(among).encode())
+    write(_path(lake, operator, _SAMPLE), json.dumps(groups).encode())
 
 
 def of(lake: Lake, operator: str) -> tuple[int, ...] | None:
     """The key groups, or bundles of them, that an operator's stream computes in a lake; None for all."""
-    groups, _ = _recorded_sample(lake, operator)
-    return groups
+    content = read(_path(lake, operator, _SAMPLE))
+    return None if content is None else tuple(json.loads(content))
 
 
 def among(lake: Lake, operator: str) -> int | None:
     """The number of key groups among which those of ``of`` were drawn; None if there is no sample, or it is not recorded."""
-    _, number = _recorded_sample(lake, operator)
-    return number
+    content = read(_path(lake, operator, _AMONG))
+    return None if content is None else int(json.loads(content))
 
 
 def grouped(lake: Lake, operator: Operator, identity: Identity | None = None) -> Operator:
@@ -66,8 +71,7 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
         tasks: that share the state of a new stream.
     """
     operator, step = recorded(lake, operator), operator.stateful
-    groups, number = _recorded_sample(lake, operator.name)
-    timeline = Timeline.current(lake, operator.name)
+    groups, timeline = of(lake, operator.name), Timeline.current(lake, operator.name)
     divided = timeline.identity.divided()
     declares_another = divided is not None and operator.key_groups not in {None, divided.key_groups}
     if declares_another and timeline.deployed is None:  # no micro-batch has state yet: ``fence.resumed``
@@ -76,19 +80,10 @@ def in_effect(lake: Lake, operator: Operator, tasks: int = 1) -> Operator:
         operator = operator.grouped(divided.parts, divided.key_groups)
     elif step is not None and groups is None:
         operator = operator.grouped(bundles(step.groups, tasks), step.groups)
-    elif step is not None and number is not None:
+    elif step is not None and (number := among(lake, operator.name)) is not None:
         operator = operator.grouped(number, step.groups)
     return operator if groups is None else operator.sampled(groups)
 
 
-def _recorded_sample(lake: Lake, operator: str) -> tuple[tuple[int, ...] | None, int | None]:
-    """The numbers of a sample, and the number among which they were drawn."""
-    content = read(_path(lake, operator))
-    if content is None:
-        return None, None
-    sample = json.loads(content)
-    return (tuple(sample["groups"]), int(sample["among"])) if isinstance(sample, dict) else (tuple(sample), None)
-
-
-def _path(lake: Lake, operator: str) -> str:
-    return lake.internal("operators", operator, "sample.json")
+def _path(lake: Lake, operator: str, file: str) -> str:
+    return lake.internal("operators", operator, file)
