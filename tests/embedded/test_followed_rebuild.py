@@ -47,6 +47,7 @@ from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.restore import readers as reading_lakes
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.cuts import create_coordinated_savepoints
+from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.table import history
 from floodmark.lifecycle.steps import kind
@@ -306,6 +307,18 @@ def test_who_starts_later_and_depends_on_event_time_asks_for_the_follower_anew(s
         run_bounded(sail, half_days(), lake)
     run(sail, lake, evens(), anew=True)
     run(sail, lake, half_days())
+
+
+def test_a_fork_of_a_stream_that_has_followed_is_no_input_of_windows_either(
+    sail: Sail, lake: Lake, tmp_path: Path
+) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    rebuilt(sail, lake, "few")
+    run(sail, lake, totals("few"), evens())
+    there = fork(lake, savepoints.create("evens", lake), str(tmp_path / "fork"))
+    assert results(there, "evens") == results(lake, "evens")
+    assert history.revised(there.output("evens"))
 
 
 # ---- kills

@@ -44,7 +44,7 @@ def birth(process: psutil.Process) -> float:
     with suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         return int(fields[_START]) / os.sysconf("SC_CLK_TCK")
-    return process.create_time()
+    return float(process.create_time())
 
 
 def since(process: psutil.Process, born: float) -> float:
