@@ -240,15 +240,25 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+_FILE = pytest.StashKey[Path]()
+"""The file of the last test that found Java running."""
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Whatever the test before has set, each begins with one state partition: before its fixtures, which may run streams."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Whatever the test before has set, each begins with one state partition: before its fixtures, which may run streams.
+
+    Delta keeps 2 MB of each table for an hour, hundreds of MB in the hundreds of tables of a group; with a file of tests those of the one before go.
+    """
     if _has_java():
         from pyspark.sql import SparkSession
 
         session = SparkSession._instantiatedSession  # the fixture's, whichever is active now
         if session is not None:
             session.conf.set("spark.sql.shuffle.partitions", "1")
+            if item.session.stash.get(_FILE, None) != item.path:
+                item.session.stash[_FILE] = item.path
+                session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.hookimpl(wrapper=True)
