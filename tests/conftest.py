@@ -47,12 +47,12 @@ def spark() -> Iterator[SparkSession]:
     Two have the tests of how keys are divided, which set them, all that runs by ``floodmark.testing.Run``, and what runs in processes of its own.
     """
     import forked
-    from java_flags import UNVERIFIED
+    from java_flags import ROOMY, UNVERIFIED
 
     from floodmark.engines.spark.session.builder import spark_session
 
-    options = {"spark.driver.extraJavaOptions": " ".join(UNVERIFIED)}
-    session = spark_session(app="tests", shuffle_partitions=1, extra=options)
+    options = {"spark.driver.extraJavaOptions": " ".join((*UNVERIFIED, *ROOMY))}
+    session = spark_session(app="tests", shuffle_partitions=1, memory="1536m", extra=options)
     session.sparkContext.pythonExec = forked.python()  # two seconds of imports less for each stream with state
     yield session
     session.stop()
