@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import forked
 import pytest
 from deltalake import DeltaTable
@@ -42,6 +43,7 @@ from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import Upgraded, check_rebuild, rebuild, rebuild_steps, upgrade
+from floodmark.lake.folder.locks import exclusive
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.maintenance.upkeep import maintain
 from floodmark.lake.restore import readers as reading_lakes
@@ -50,6 +52,7 @@ from floodmark.lake.restore.cuts import create_coordinated_savepoints
 from floodmark.lake.restore.fork import fork
 from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.table import history
+from floodmark.lake.writing.difference import Difference
 from floodmark.lifecycle.steps import kind
 
 
@@ -286,6 +289,20 @@ def test_other_columns_and_bounded_runs_are_not_followed(sail: Sail, lake: Lake)
     assert "others than its stream have written 'totals'" in check_rebuild(totals("few"), lake).because
 
 
+def test_without_room_to_compute_the_difference_readers_are_computed_anew(
+    sail: Sail, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise duckdb.OutOfMemoryException("failed to allocate data of size 1.0 GiB")
+
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    monkeypatch.setattr(Difference, "write", fails)
+    done = rebuilt(sail, lake, "few")
+    assert (done.followers, done.readers) == ((), ("evens",))
+    assert done.because.startswith("there is no room to compute the difference of 'totals': failed to allocate")
+
+
 def test_a_lake_that_may_read_it_and_is_not_there_hinders_no_rebuild(sail: Sail, lake: Lake) -> None:
     land_some(lake, log(), 0, 110)
     run(sail, lake, totals("plain"), evens())
@@ -345,8 +362,14 @@ def test_killed_at_each_step_of_the_switch_it_is_followed_once(sail: Sail, lake:
     events = log()
     land_some(lake, events, 0, 110)
     run(sail, lake, totals("plain"), *all_readers())
+    first = min(row[0] for row in standing(lake.output("totals")))
     for point in _POINTS:
         assert _process(lake, "rebuild", "few", point) == -signal.SIGKILL, point
+        if point == "step.note_revision":
+            with pytest.raises(LifecycleError, match="LIFECYCLE-034"):
+                run_bounded(sail, totals("plain"), lake, interval=Interval(end=first + 1))
+            with exclusive(lake, "operators", "sums", "run"), pytest.raises(LifecycleError, match="LIFECYCLE-003"):
+                rebuilt(sail, lake, "few")
     assert _process(lake, "rebuild", "few") == 0
     assert len(differences(lake)) == 1
     assert not history.revised(lake.output("totals"))

@@ -324,7 +324,8 @@ def rebuild(
     if begun is not None and begun.again == _again(operator):
         if pause is not None:
             pause(list(begun.operators))
-        with stopped(lake, begun.operators):
+        reading = readers(operator.name, streams(lake))
+        with stopped(lake, [*begun.operators, *(reader for reader in reading if reader not in begun.operators)]):
             perform(lake, begun)
         _tidy(lake, begun.targets[0].savepoint, begun.targets[0].source)
         return _finished(would, lake, begun)

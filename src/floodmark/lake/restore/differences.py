@@ -73,6 +73,8 @@ def follow(lake: Lake, operator: str, beside: Lake, followed: Followed) -> str:
     Returns:
         Why they cannot, for people; empty if they can.
     """
+    import duckdb  # noqa: PLC0415 - most commands import this module, and compute no difference
+
     ended, coming = Timeline.current(lake, operator), Timeline.current(beside, operator)
     remove(beside.internal(_FOLDER))
     for reason in _obstacles_of_stopped(lake, ended, beside, followed):
@@ -80,7 +82,10 @@ def follow(lake: Lake, operator: str, beside: Lake, followed: Followed) -> str:
     progress = coming.checkpoint.final_progress(coming.checkpoint.last_committed())
     for table in followed.readers:
         version = entries.version_of(beside.output(table))
-        rows = _write(ended, table, (beside, version), coming.identity, progress)
+        try:
+            rows = _write(ended, table, (beside, version), coming.identity, progress)
+        except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+            return f"there is no room to compute the difference of '{table}': {error}"
         if rows > ROOM:
             return f"the difference of '{table}' has {rows:,} rows, and a commit numbers at most {ROOM:,}"
     return ""

@@ -138,8 +138,8 @@ def run(
     Raises:
         CapabilityError: CAPABILITY-002 an interval whose results cannot be told from others, CAPABILITY-004 no processing time is recorded.
         ExecutionError: EXECUTION-002 an input has no table, EXECUTION-060 a file of an input is gone.
-        LifecycleError: LIFECYCLE-003 another run of this operator holds its lock, LIFECYCLE-200 the last values of its stream are behind,
-            LIFECYCLE-206 it was stopped while it waited for a stream, LIFECYCLE-270 the outputs are replicas.
+        LifecycleError: LIFECYCLE-003 another run of this operator holds its lock, LIFECYCLE-034 a rollback or rebuild of it is not finished, LIFECYCLE-200
+            the last values of its stream are behind, LIFECYCLE-206 it was stopped while it waited for a stream, LIFECYCLE-270 the outputs are replicas.
     """
     operator, lake, interval, began = asked.operator, asked.lake, asked.interval, time.monotonic()
     say = asked.on_step or (lambda _: None)

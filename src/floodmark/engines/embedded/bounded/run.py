@@ -37,6 +37,7 @@ from floodmark.engines.frames.packing import output_ddl
 from floodmark.engines.frames.portions import AT, is_stamped, order
 from floodmark.engines.frames.results import Computed, Ready, bounds, ended, linked, stateless, whole, with_results
 from floodmark.lake.folder.paths import Lake, check_reached
+from floodmark.lake.restore.switch import refuse_while_pending
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.extent import extent, span
@@ -124,6 +125,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
     )
 
     def prepared(versions: dict[str, int]) -> Callable[[Interval], Done]:
+        refuse_while_pending(lake, operator.name)
         clock, reached = ticks.recorded(operator, lake), asked.reached(versions)
         memory = sail.memory * 1_000_000 // cores.available()
 

@@ -35,6 +35,7 @@ from floodmark.engines.frames.results import Computed, bounds, ended, linked, st
 from floodmark.engines.outcome import unmet
 from floodmark.engines.spark.delta import current, tables
 from floodmark.lake.folder.paths import Lake, is_local
+from floodmark.lake.restore.switch import refuse_while_pending
 from floodmark.lake.results import bounded
 from floodmark.lake.results.bounded import Asked, Done, Step
 from floodmark.lake.results.needs import scans, stretches
@@ -104,6 +105,7 @@ def run_bounded(  # noqa: PLR0913 - settings by name
     )
 
     def prepared(versions: dict[str, int]) -> Callable[[Interval], Done]:
+        refuse_while_pending(lake, operator.name)
         inputs, clock = read_inputs(spark, operator, lake, versions), ticks.recorded(operator, lake)
         reached = asked.reached(versions)
 
