@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from fast_paths import case_on, stamped
+from nexmark import QUERIES, TABLES
 
 import floodmark as fm
 from floodmark import sql_operator
@@ -228,3 +229,10 @@ def test_aggregates_that_nothing_reads_are_left_out_where_they_cannot_fail() -> 
     assert without_unread_aggregates(patient) is patient
     revised = STAGES.links[-1]
     assert without_unread_aggregates(revised) is revised
+
+
+def test_results_of_a_stage_are_held_where_two_steps_read_them() -> None:
+    """As those of q5, of which the greatest are found and then joined with all of them."""
+    hottest = sql_operator("q5", QUERIES["q5"][0][0], inputs=TABLES)
+    assert [spark_run._is_read_again(hottest, link) for link in hottest.links] == [True, False, False]
+    assert not any(spark_run._is_read_again(STAGES, link) for link in STAGES.links)

@@ -187,7 +187,8 @@ def compute(
 
     def computed(number: int, link: Operator, read: dict[str, DataFrame], own: Interval) -> Computed:
         once = number == len(operator.links) - 1 and _is_computed_once(operator)
-        return _link(link, read, own, late_rows, clock, reached, plan_only=plan_only, once=once)
+        made = _link(link, read, own, late_rows, clock, reached, plan_only=plan_only, once=once)
+        return made if plan_only or not _is_read_again(operator, link) else _held_results(made)
 
     return linked(operator, inputs, interval, computed)
 
@@ -289,6 +290,19 @@ def _held(chunks: DataFrame) -> tuple[int, int]:
     """Compute chunks and keep them; returns the numbers of late rows and of dropped (row, window) pairs."""
     totals = chunks.persist(StorageLevel.MEMORY_AND_DISK).agg(F.sum("late"), F.sum("dropped")).collect()[0]
     return int(totals[0] or 0), int(totals[1] or 0)
+
+
+def _is_read_again(operator: Operator, link: Operator) -> bool:
+    """Whether more than one step of an operator reads the results of a link: Spark may compute them for each."""
+    results = [result for later in operator.links for _, result in later.results]
+    reads = [step for result in results for step in steps.walk(result) if isinstance(step, steps.Read)]
+    return sum(step.input == link.outputs[0].name for step in reads) > 1
+
+
+def _held_results(made: Computed) -> Computed:
+    """The results of a link, which Spark computes once and keeps until all outputs are written."""
+    outputs = tuple((output, rows.persist(StorageLevel.MEMORY_AND_DISK)) for output, rows in made.outputs)
+    return replace(made, outputs=outputs, held=(*made.held, *(rows for _, rows in outputs)))
 
 
 def _is_computed_once(operator: Operator) -> bool:
