@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 from streams import WATCHED, WINDOWED
 
 from floodmark.core.time import Interval
 from floodmark.engines.frames.packing import emitted_rows, hottest_of, packing
+from floodmark.engines.spark.unbounded import sink
 from floodmark.semantics.encoding.columns import decode
 from floodmark.semantics.kernels.columnar import KEY_GROUP
 from floodmark.semantics.kernels.kernel import Emission
@@ -81,3 +83,14 @@ def test_what_is_told_of_the_hottest_key_group_is_beside_the_others() -> None:
     assert json.loads(first["others"]) == {"hottest": [67, 5, 8]}
     first, *_ = emitted_rows(stage, emission, counts)
     assert first["others"] is None
+
+
+def test_bundles_that_have_got_rows_for_all_keys_only_are_no_hot_key_groups() -> None:
+    everyone = [Row(group=bundle, taken=3, others=None) for bundle in range(64)]
+    assert sink.hottest_of(everyone, bundled=True) is None
+    assert sink.hottest_of(everyone, bundled=False) == (0, 3, 192)
+    own = [
+        Row(group=3, taken=5, others='{"hottest": [67, 5, 8]}'),
+        Row(group=5, taken=4, others='{"hottest": [69, 4, 4]}'),
+    ]
+    assert sink.hottest_of([*everyone, *own], bundled=True) == (67, 5, 12)

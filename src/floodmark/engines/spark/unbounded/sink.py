@@ -177,7 +177,8 @@ class Sink:
                 else:
                     total, groups = self._evaluated(batch)
                 metrics = merge(_others(row).get("metrics", {}) for row in groups)
-                hottest = _hottest([row for row in groups if row["taken"] and not row["stage"]])
+                bundled = bool(self.operator.stages) and self.operator.stages[0].key_groups is not None
+                hottest = hottest_of([row for row in groups if row["taken"] and not row["stage"]], bundled=bundled)
                 watch.lap("compute")
                 if self.ticks is not None:
                     self._record(self.ticks, batch.sparkSession, number, groups)
@@ -489,11 +490,13 @@ def _others(row: Row) -> dict[str, Any]:
     return json.loads(row["others"] or "{}")  # type: ignore[no-any-return]
 
 
-def _hottest(groups: Sequence[Row]) -> Hottest | None:
+def hottest_of(groups: Sequence[Row], *, bundled: bool) -> Hottest | None:
     """(emissions of the first stage for key groups with rows, or for bundles of them) -> the key group with the most rows; None without rows by key."""
-    of_bundles = [Hottest(*fields) for row in groups if (fields := _others(row).get("hottest"))]
-    if not of_bundles:
+    if not bundled:
         return Hottest.of_rows({row["group"]: int(row["taken"]) for row in groups})
+    of_bundles = [Hottest(*fields) for row in groups if (fields := _others(row).get("hottest"))]
+    if not of_bundles:  # of rows for all keys
+        return None
     hottest = max(of_bundles, key=attrgetter("rows"))
     return hottest._replace(of=sum(bundle.of for bundle in of_bundles))
 
