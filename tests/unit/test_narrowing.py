@@ -6,7 +6,7 @@ from pathlib import Path
 
 import floodmark as fm
 from floodmark import LookupTable, sql_operator
-from floodmark.engines.frames.narrowing import narrowed
+from floodmark.engines.frames.narrowing import narrowed, without_unread_aggregates
 from floodmark.semantics.kernels.calls import answer_schema
 from floodmark.spec.graph.steps import Call, Project, Step, walk
 
@@ -55,3 +55,21 @@ def test_other_steps_stay_as_they_are() -> None:
     result = plain.results[0][1]
     assert narrowed(result) is result
     assert narrowed(result.parent.parent) is result.parent.parent
+
+
+def test_rows_that_are_quarantined_keep_all_columns() -> None:
+    """A row in the quarantine shows the columns that its step received."""
+
+    @fm.operator
+    def after(bids: fm.Stream[Bid]) -> fm.Stream:
+        shared = bids.select(lot="lot", price="price", words="words").lookup(TABLE, on={"key": "lot"})
+        return shared.select(on_error="quarantine", share="price / lot")
+
+    @fm.operator
+    def rolled(bids: fm.Stream[Bid]) -> fm.Stream:
+        rolling = bids.key_by("lot").rolling(n=fm.count(), most=fm.max("price"))
+        return rolling.select(on_error="quarantine", share="100 / most").select(share="share")
+
+    result = after.results[0][1]
+    assert narrowed(result) is result
+    assert without_unread_aggregates(rolled) is rolled

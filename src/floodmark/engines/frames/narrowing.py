@@ -25,9 +25,9 @@ _ALWAYS_COMPUTED = ("count", "min", "max", "first", "last", "min_by", "max_by")
 def narrowed(step: Step, known: Collection[Step] = ()) -> Step:
     """(step, steps whose rows are known) -> an equal step: for a projection over a lookup one over a lookup of the columns alone that are read.
 
-    As in a plan without a lookup, an expression that nothing reads is not computed.
+    As in a plan without a lookup, an expression that nothing reads is not computed. Rows that fail are quarantined with all columns, so a projection that quarantines them stays.
     """
-    if not isinstance(step, Project) or not _looks_up(step):
+    if not isinstance(step, Project) or step.on_error != "stop" or not _looks_up(step):
         return step
     parent = _only(step.parent, _read(step.columns, step.parent.schema), known)
     return step if parent is None else evolve(step, parent=parent)
@@ -83,7 +83,7 @@ def without_unread_aggregates(operator: Operator) -> Operator:
         return operator
     step, ((name, result),) = stage.step, operator.results
     above: list[Project] = []
-    while isinstance(result, Project):
+    while isinstance(result, Project) and result.on_error == "stop":
         above.append(result)
         result = result.parent
     if result is not step or not above:
