@@ -41,6 +41,7 @@ from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded.run import run_bounded
 from floodmark.engines.embedded.sail.session import Sail
+from floodmark.engines.embedded.state.checkpoint import Checkpoint
 from floodmark.engines.embedded.unbounded.run import run_unbounded
 from floodmark.engines.upgrading import Upgraded, check_rebuild, rebuild, rebuild_steps, upgrade
 from floodmark.lake.folder.locks import exclusive
@@ -336,6 +337,17 @@ def test_a_fork_of_a_stream_that_has_followed_is_no_input_of_windows_either(
     there = fork(lake, savepoints.create("evens", lake), str(tmp_path / "fork"))
     assert results(there, "evens") == results(lake, "evens")
     assert history.revised(there.output("evens"))
+
+
+def test_a_stream_that_would_leave_rows_out_by_their_numbers_does_not_follow(
+    sail: Sail, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land_some(lake, log(), 0, 110)
+    run(sail, lake, totals("plain"), evens())
+    assert rebuilt(sail, lake, "few").followers == ("evens",)
+    monkeypatch.setattr(Checkpoint, "skipped", lambda *_: {"totals"})
+    with pytest.raises(LifecycleError, match="LIFECYCLE-038"):
+        run(sail, lake, evens())
 
 
 # ---- kills

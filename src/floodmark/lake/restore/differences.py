@@ -218,14 +218,20 @@ def _of_one_version(lake: Lake, name: str, definition: Deployed) -> bool:
 
 def _of_table(lake: Lake, table: str) -> Iterator[str]:
     path = lake.output(table)
-    if entries.is_table(path):
-        opened = DeltaTable(path)
-        if opened.metadata().partition_columns:
-            yield f"'{table}' is divided by asset partitions"
-        if holds_bounded_runs(opened):  # who began to read behind them has read them too, who began before has not
-            yield f"bounded runs have written rows of '{table}'"
+    if entries.is_table(path) and DeltaTable(path).metadata().partition_columns:
+        yield f"'{table}' is divided by asset partitions"
     if input_path(lake, table) != path:
         yield f"'{table}' is not read from this lake"
+    replaced = _replaced_by_others(path)
+    if replaced is not None:
+        yield f"others than its stream have written '{table}', in version {replaced}"
+    if entries.is_table(path) and holds_bounded_runs(DeltaTable(path)):
+        # by a cut-over or a fork: who began to read behind them has read them too, who began before has not
+        yield f"bounded runs have written rows of '{table}'"
+
+
+def _replaced_by_others(path: str) -> int | None:
+    """The version in which another than its stream has replaced rows of a table that a reader may have read; None for none."""
     replaced = None
     for commit in history.every(path):
         if isinstance(commit.record, Restored) and commit.record.mode == "rebuild" and commit.record.difference < 0:
@@ -237,9 +243,8 @@ def _of_table(lake: Lake, table: str) -> Iterator[str]:
         ):
             replaced = commit.version
     else:
-        replaced = None if history.complete(path) else replaced
-    if replaced is not None:
-        yield f"others than its stream have written '{table}', in version {replaced}"
+        return None if history.complete(path) else replaced
+    return replaced
 
 
 def _obstacles_of_stopped(lake: Lake, ended: Timeline, beside: Lake, followed: Followed) -> Iterator[str]:

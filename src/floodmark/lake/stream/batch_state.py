@@ -65,9 +65,15 @@ def check_read(timeline: Timeline) -> bool:
     Raises:
         LifecycleError: LIFECYCLE-038.
     """
-    read, deployed = positions_at(timeline, max(timeline.checkpoint.last_committed(), 0)), timeline.identity.deployed()
+    last, deployed = max(timeline.checkpoint.last_committed(), 0), timeline.identity.deployed()
+    read = positions_at(timeline, last)
     version = timeline.operator if deployed is None else deployed.version
-    return check_inputs(timeline.lake, version, inputs_of(timeline, read), since=began_with(read))
+    follows = check_inputs(timeline.lake, version, inputs_of(timeline, read), since=began_with(read))
+    if follows and timeline.checkpoint.skipped(last):  # as an older savepoint has it, to which it was taken back
+        got = "a rebuild, behind which a stream that knows its place by sequences would leave out rows: they begin anew"
+        where, named = f"operator '{timeline.operator}'", timeline.operator
+        raise LifecycleError(where, "rows that have only come", got, _anew(named), code="LIFECYCLE-038")
+    return follows
 
 
 def began_with(read: Mapping[str, Position]) -> dict[str, int]:
@@ -104,7 +110,7 @@ def check_inputs(
         LifecycleError: LIFECYCLE-038, an input table was created again, or was restored after the version that is read.
     """
     named, follows = operator.partition("@")[0], False
-    anew = f"Compute it anew: floodmark run {named} --unbounded --from-scratch --until-caught-up, then floodmark start {named}"
+    anew = _anew(named)
     for name, table_version in inputs.items():
         path, where = input_path(lake, table_version.table), f"operator '{named}', input '{name}'"
         check_there(path, where, anew)
@@ -127,6 +133,10 @@ def check_inputs(
                 raise LifecycleError(where, "rows that have only come", got, anew, code="LIFECYCLE-038")
             follows |= read < commit.record.difference
     return follows
+
+
+def _anew(named: str) -> str:
+    return f"Compute it anew: floodmark run {named} --unbounded --from-scratch --until-caught-up, then floodmark start {named}"
 
 
 def is_there(lake: Lake, output: TableVersion) -> bool:
