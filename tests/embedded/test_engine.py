@@ -18,8 +18,9 @@ import floodmark as fm
 from floodmark.control.processes.engine import OnEmbedded
 from floodmark.core.errors import CapabilityError, ExecutionError, UserCodeError
 from floodmark.core.time import Interval, parse_instant
-from floodmark.engines.embedded.bounded import files, pool, tables
+from floodmark.engines.embedded.bounded import pool, query
 from floodmark.engines.embedded.bounded import run as embedded
+from floodmark.engines.embedded.sail import stored
 from floodmark.engines.embedded.sail.session import Sail, ServerLost, shared
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.workspace import Settings
@@ -261,7 +262,7 @@ def test_an_interval_is_replaced_and_the_rest_stays(tmp_path, operator):
 
 
 def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, monkeypatch):
-    lake, said, real = Lake(str(tmp_path)), [], tables.write
+    lake, said, real = Lake(str(tmp_path)), [], stored.table
     landed(lake, sums, rows(200))
     sail = Sail(400)
 
@@ -271,7 +272,7 @@ def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, mo
                 os.kill(connection.server.pid, signal.SIGKILL)
         return real(*arguments)
 
-    monkeypatch.setattr(tables, "write", killed)
+    monkeypatch.setattr(stored, "table", killed)
     try:
         embedded.run_bounded(sail, sums, lake, on_step=lambda text: said.append(text) if "once more" in text else None)
         assert len(said) == 1
@@ -281,16 +282,29 @@ def test_a_server_that_dies_in_the_middle_costs_the_stretch_a_retry(tmp_path, mo
         sail.close()
 
 
+@pytest.mark.parametrize("name", ["sp ace", "läke", "t~", "a+b, c=d"])
+def test_a_lake_lies_in_a_folder_of_any_name(tmp_path, name):
+    lake = Lake(str(tmp_path / name / "lake"))
+    landed(lake, sums, rows(20))
+    wanted = MEMORY(sums, {"readings": rows(20)}, delay="1 hour")[""]
+    embedded.run_bounded(shared(), sums, lake)
+    assert final([lakes.outputs(lake, sums)[""]]) == wanted
+    output = sums.outputs[0]
+    named = {"sums": query.Table(lake.output(output.table), output.schema, stamped=True)}
+    assert query.query(shared(), "SELECT * FROM sums", named).num_rows == len(wanted)
+
+
 def test_a_server_that_dies_every_time_is_an_error(tmp_path, monkeypatch):
     lake, sail = Lake(str(tmp_path)), Sail(400)
     landed(lake, sums, rows(20))
+    real = stored.table
 
-    def killed(folder):
+    def killed(*arguments):
         with sail.lent() as connection:
             os.kill(connection.server.pid, signal.SIGKILL)
-        return 0
+        return real(*arguments)
 
-    monkeypatch.setattr(files, "counted", killed)
+    monkeypatch.setattr(stored, "table", killed)
     try:
         with pytest.raises(ServerLost, match="EXECUTION-070"):
             embedded.run_bounded(sail, sums, lake)

@@ -11,10 +11,11 @@ from pyspark.errors import PySparkException
 from floodmark.core.errors import ExecutionError
 from floodmark.core.scratch import Scratch
 from floodmark.engines.embedded.parity.rendering import one_nan
+from floodmark.engines.embedded.sail import stored
 from floodmark.engines.embedded.sail.session import Connection, Sail, on_sail
 from floodmark.engines.frames.inputs import advice
 from floodmark.engines.frames.messages import text_of
-from floodmark.lake.table import entries, ranges
+from floodmark.lake.table import entries
 from floodmark.spec.values.schema import ROW, Schema
 
 
@@ -86,9 +87,8 @@ def query(sail: Sail, sql: str, tables: Mapping[str, Table]) -> pa.Table:
         spark, scratch = connection.spark, Scratch()
         try:
             for name, table in tables.items():
-                path, version = ranges.without_inexact(table.path, entries.version_of(table.path), scratch.path / name)
-                stored = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
-                rows = stored.filter(f"`_kind` = {ROW}" if table.stamped else "true")
+                rows = stored.table(spark, table.path, entries.version_of(table.path), scratch.path)
+                rows = rows.filter(f"`_kind` = {ROW}" if table.stamped else "true")
                 rows.selectExpr(*selected[name]).createOrReplaceTempView(name)
             return spark.sql(sql).toArrow()
         except PySparkException as error:

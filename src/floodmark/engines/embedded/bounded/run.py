@@ -24,6 +24,7 @@ from floodmark.engines.embedded.bounded.groups import RESULTS, Work
 from floodmark.engines.embedded.parity.aggregates import KEY, agrees, sail_aggregate
 from floodmark.engines.embedded.parity.check import check_operator, sail_sql
 from floodmark.engines.embedded.retries.attempts import Marking
+from floodmark.engines.embedded.sail import stored
 from floodmark.engines.embedded.sail.server import default_memory
 from floodmark.engines.embedded.sail.session import Connection, Sail, ServerLost
 from floodmark.engines.embedded.state.checkpoint import NAME
@@ -44,7 +45,6 @@ from floodmark.lake.results.extent import extent, span
 from floodmark.lake.results.needs import scans
 from floodmark.lake.stream import ticks
 from floodmark.lake.stream.answers import recorded
-from floodmark.lake.table import ranges
 from floodmark.lake.table.commits import BoundedRun
 from floodmark.semantics.kernels.columnar import Stage
 from floodmark.semantics.kernels.elements import Clip, ElementStage, ProcessStage
@@ -373,10 +373,9 @@ class _Run:
         """Input name -> rows of its table at a version, without markers."""
         frames = {}
         for input_ in self.operator.inputs:
-            folder = self.scratch / uuid4().hex
-            path, version = ranges.without_inexact(self.lake.input(input_), versions[input_.table], folder)
-            reader = self.connection.spark.read.format("delta").option("versionAsOf", str(version))
-            rows = require_columns(reader.load(path), self.operator, input_)
+            path, version = self.lake.input(input_), versions[input_.table]
+            rows = stored.table(self.connection.spark, path, version, self.scratch)
+            rows = require_columns(rows, self.operator, input_)
             frames[input_.name] = rows.filter(f"`_kind` <> {MARKER}")
         return frames
 
