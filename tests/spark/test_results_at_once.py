@@ -220,6 +220,24 @@ def test_many_small_files_become_one_and_files_without_rows_none(tmp_path: Path)
     assert pq.ParquetFile(only).read()["a"].to_pylist() == [1, 2, 3]
 
 
+def test_small_files_of_values_that_repeat_become_one_part_by_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such values are small in files alone."""
+    monkeypatch.setattr(files, "_GATHERED", 1 << 16)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    for number in range(4):
+        table = pa.table({"a": ["word" * 100] * 200, "n": [number] * 200})
+        pq.write_table(table, source / f"{number}.parquet")
+    files.gather(source, target)
+    (only,) = target.iterdir()
+    with pq.ParquetFile(only) as parquet:
+        assert parquet.num_row_groups == 4
+        assert parquet.read()["n"].to_pylist() == [number for number in range(4) for _ in range(200)]
+
+
 def test_aggregates_that_nothing_reads_are_left_out_where_they_cannot_fail() -> None:
     narrow = without_unread_aggregates(rolled)
     assert narrow.stateful is not None

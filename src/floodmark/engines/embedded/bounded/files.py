@@ -27,7 +27,7 @@ LAST = "_last"
 _ALIKE = ("_kind", "_ingest_time", "_progress")
 """Stamps that many rows have in common, for which a dictionary of values is small, as often for texts."""
 _FEW_ROWS, _GATHERED = 1 << 16, 1 << 26
-"""Rows of a file that is large enough for a table; most bytes of rows of small files that become one."""
+"""Rows of a file that is large enough for a table; most bytes of small files that become one, and of their rows that are in memory."""
 _SORTED, _READ, _BATCH = 1 << 29, 1 << 20, 1 << 22
 """Most bytes of rows that are sorted in memory, however much there is; bytes of a column, and of rows, that are read at a time."""
 
@@ -155,14 +155,25 @@ def gather(source: Path, target: Path) -> None:
     footers = {file: footer for file in sorted(source.glob("*.parquet")) if (footer := pq.read_metadata(file)).num_rows}
     rows, size = sum(footer.num_rows for footer in footers.values()), sum(map(_bytes, footers.values()))
     if len(footers) > 1 and rows < len(footers) * _FEW_ROWS and size < _GATHERED:
-        tables = []
-        for file in footers:
-            with pq.ParquetFile(file) as parquet:
-                tables.append(parquet.read())
-        pq.write_table(pa.concat_tables(tables), target / "0.parquet", compression="zstd")
+        _merge(list(footers), target / "0.parquet")
         return
     for file in footers:
         shutil.move(file, target / file.name)
+
+
+def _merge(files: Sequence[Path], target: Path) -> None:
+    """Write the rows of files of one schema into one file. Values that repeat take more in memory than in files, so a part is there at a time."""
+    with pq.ParquetWriter(target, pq.read_schema(files[0]), compression="zstd") as writer:
+        held = list[pa.Table]()
+        for file in files:
+            with pq.ParquetFile(file) as parquet:
+                for number in range(parquet.num_row_groups):
+                    held.append(parquet.read_row_group(number))
+                    if sum(part.nbytes for part in held) >= _GATHERED:
+                        writer.write_table(pa.concat_tables(held))
+                        held.clear()
+        if held:
+            writer.write_table(pa.concat_tables(held))
 
 
 def _rows(folder: str) -> Iterator[pa.RecordBatch]:
