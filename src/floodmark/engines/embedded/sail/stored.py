@@ -15,7 +15,8 @@ from floodmark.lake.folder.bucket import is_bucket
 from floodmark.lake.table import ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 _PLAIN = re.compile(r"[\w./=,:@&+-]*", re.ASCII)
 
