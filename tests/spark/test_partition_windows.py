@@ -157,9 +157,9 @@ def test_a_day_told_once_is_one_group_by_of_the_engine(
 ) -> None:
     logs, planned, compute = Lake(str(tmp_path / "logs")), [], windows.compute
 
-    def counted(step: Any, rows: Any, interval: Interval, *others: Any) -> Any:
+    def counted(step: Any, rows: Any, interval: Interval, *others: Any, **named: Any) -> Any:
         planned.append(interval)
-        return compute(step, rows, interval, *others)
+        return compute(step, rows, interval, *others, **named)
 
     watermark = fm.BoundedOutOfOrderness("1 hour")
     embedded().land(
