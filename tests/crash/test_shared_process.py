@@ -276,8 +276,11 @@ def test_all_streams_of_a_process_that_dies_between_two_writes_start_again_and_n
 ) -> None:
     for number in range(1, 4):
         put(fleet.root, number)
-    until(fleet, supervising_with(point=point), lambda drivers: run(drivers) and has_read(fleet, 4))
-    assert any("killed by SIGKILL" in reasons(fleet, name) for name in STREAMS), point
+
+    def has_died() -> bool:  # the list of landed files is written in a pause, when all rows are there
+        return any("killed by SIGKILL" in reasons(fleet, name) for name in STREAMS)
+
+    until(fleet, supervising_with(point=point), lambda drivers: run(drivers) and has_read(fleet, 4) and has_died())
 
 
 @pytest.mark.soak
