@@ -115,8 +115,8 @@ def test_bad_rows_are_set_aside_and_a_bad_day_reaches_no_reader_until_a_person_r
     picture(page, "gated-stream")
     visit(page, f"{server.url}/assets/hourly_sales?view=checks&checkDetail=no_windfall", "Failed")
     page.goto(BLANK)
-    config = f"ops:\n  release_gate_of:\n    config:\n      operator: hourly_sales\n      partition: {DAYS[2]}\n      reason: it was a sale\n"
-    run = launch(page, server, "release_gate", config=config)
+    config = f"ops:\n  release_gate_of:\n    config:\n      partition: {DAYS[2]}\n      reason: it was a sale\n"
+    run = launch(page, server, "release_gate", partition="hourly_sales", config=config)
     assert server.ended(run) == "SUCCESS"
     until(lambda: DAYS[2] in days_of(lake, "daily_sales"), SECONDS)
     until(lambda: state(server, "daily_sales") in {"running", "gated"}, SECONDS)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
@@ -103,6 +104,7 @@ def _definition(
         for asset_key, checked_asset in checked.items():
             for key, interval in _pieces(context, asset_key, divided_by):
                 context.log.info(f"{asset_key.to_user_string()}, {key or interval}")
+                target = _target(context.instance, asset_key, key)
                 with failing():
                     work = partial(computing.with_session, partial(checked_asset.judge, interval))
                     results = interruptible(work, computing.cancel)
@@ -119,6 +121,7 @@ def _definition(
                         severity=dg.AssetCheckSeverity.ERROR if expectation.blocking else dg.AssetCheckSeverity.WARN,
                         blocking=expectation.blocking,
                         partition=key,
+                        target_materialization_data=target,
                     )
         for spec in specs.values():
             yield dg.Output(None, output_name=spec.get_python_identifier())
@@ -149,6 +152,21 @@ def _pieces(
     if len(pieces) <= _APART:
         return pieces
     return [(None, Interval(start=pieces[0][1].start, end=pieces[-1][1].end))]
+
+
+def _target(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """The newest materialization of what is checked, which Dagster shows the result beside; None if nothing is materialized.
+
+    Without it Dagster compares times, and an SQLite keeps those of checks in whole seconds: a result of the second of its materialization counts as older, and a check that has failed as not evaluated.
+    """
+    of = asset if partition is None else dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition])
+    for one in instance.fetch_materializations(of, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=one.storage_id, run_id=one.run_id, timestamp=one.timestamp
+        )
+    return None
 
 
 def _tell_alerts(streams: Streams, checked: Checked, judged: Judged, key: str | None, interval: Interval) -> None:
