@@ -168,8 +168,8 @@ def test_an_experiment_is_started_watched_read_and_promoted(
     page: Page, server: Server, shop: Path, watched: Watched
 ) -> None:
     edit(shop, *MORE)
-    start = f"ops:\n  start_experiment:\n    config:\n      operator: {OPERATOR}\n      name: mean\n      arms: {{a: '@current', b: '.'}}\n"
-    assert server.ended(launch(page, server, "experiment_start", config=start)) == "SUCCESS"
+    start = "ops:\n  start_experiment:\n    config:\n      name: mean\n      arms: {a: '@current', b: '.'}\n"
+    assert server.ended(launch(page, server, "experiment_start", partition=OPERATOR, config=start)) == "SUCCESS"
     made = experiments.find(Lake(watched.stream.lake), "mean")
     assert [arm.name for arm in made.arms] == ["a", "b"]
 
