@@ -9,6 +9,7 @@ import time
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -170,6 +171,18 @@ def test_of_nothing_comes_nothing(operator):
 def test_workers_compute_the_same(operator):
     content = rows(200)
     assert EMBEDDED(operator, {"readings": content}) == MEMORY(operator, {"readings": content})
+
+
+def test_this_process_computes_while_the_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as it would alone."""
+    here, every, content = list[Any](), list[Any](), rows(200)
+    fill, computed = pool.fill, pool.computed
+    monkeypatch.setattr(pool, "IN_DRIVER", 100)
+    monkeypatch.setattr(pool.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(pool, "fill", lambda work, bucket: here.append(bucket) or fill(work, bucket))
+    monkeypatch.setattr(pool, "computed", lambda work, *of: every.extend(of[0]) or computed(work, *of))
+    assert EMBEDDED(numbered, {"readings": content}) == MEMORY(numbered, {"readings": content})
+    assert len(here) == len(every) // 2 > 0
 
 
 @pytest.mark.usefixtures("in_workers")

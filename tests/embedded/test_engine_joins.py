@@ -108,7 +108,7 @@ def test_rows_are_joined_with_the_one_row_of_their_window_by_the_engine_however_
     monkeypatch.setattr(pool, "computed", lambda *given: by_kernel.append(given) or kernels(*given))
     monkeypatch.setattr(run, "_are_small", lambda *_: False)
     engine.run_bounded(hottest, lake, Interval(), force=True)
-    assert bool(by_kernel) == (years > 0)
+    assert bool(by_kernel) == (years > 0 and engine.name == "embedded"), "Spark's workers are other processes"
     made, wanted = (
         _counted([row for row in table.to_pylist() if row["_kind"] == ROW])
         for table in (outputs(lake, hottest)[""], MemoryRun(hottest).batch({"events": log.table()})[""])

@@ -52,6 +52,11 @@ def since(process: psutil.Process, born: float) -> float:
     return (process.create_time() if born >= _BY_CLOCK else birth(process)) - born
 
 
+def is_older(process: psutil.Process, born: float) -> bool:
+    """True if a process was made before a time of birth, as the latter may be noted."""
+    return since(process, born) <= -BORN_SECONDS
+
+
 def is_born(process: psutil.Process, born: float | None) -> bool:
     """True if a process was made at a time of birth; None stands for any."""
     return born is None or abs(since(process, born)) < (BORN_SECONDS if born >= _BY_CLOCK else _TICK_SECONDS)

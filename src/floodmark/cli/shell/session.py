@@ -84,12 +84,12 @@ def members(leader: int, born: float = 0.0) -> list[psutil.Process]:
     """
     import psutil
 
-    from floodmark.core.host import BORN_SECONDS, since
+    from floodmark.core.host import is_older
 
     processes = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            mine = os.getsid(process.pid) == leader and since(process, born) > -BORN_SECONDS
+            mine = os.getsid(process.pid) == leader and not is_older(process, born)
             if mine and process.status() != psutil.STATUS_ZOMBIE:
                 processes.append(process)
     return processes

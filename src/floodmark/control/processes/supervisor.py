@@ -28,7 +28,7 @@ from floodmark.control.state.records import COMMITS, GONE, Deployment, Driver, S
 from floodmark.control.state.store import CONTROL, Store
 from floodmark.core.background import begin
 from floodmark.core.errors import FloodmarkError, LifecycleError
-from floodmark.core.host import BORN_SECONDS, birth, host, is_born, since
+from floodmark.core.host import birth, host, is_born, is_older
 from floodmark.engines.embedded.sail.shared import FOLDER
 from floodmark.lake.table.entries import version_of
 from floodmark.spec.assets.restart import Restart
@@ -609,7 +609,7 @@ def _kill_remains(driver: Driver) -> None:
     born = driver.started_at if driver.born is None else driver.born  # others of its process may have started before
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            mine = since(process, born) > -BORN_SECONDS and process.create_time() <= (driver.ended_at or 0)
+            mine = not is_older(process, born) and process.create_time() <= (driver.ended_at or 0)
             if mine and os.getpgid(process.pid) == driver.pid:
                 process.kill()
 

@@ -1,4 +1,4 @@
-"""Pool of worker processes that compute key groups, one process per core; the bucket of a process that dies is retried."""
+"""Pool of worker processes that compute key groups, one process per core, beside this one, which computes meanwhile as much as it would alone. The bucket of a process that dies is retried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from floodmark.engines.embedded.bounded.groups import Work
 from floodmark.engines.frames.portions import computes_at_once
 
 IN_DRIVER, AT_ONCE_IN_DRIVER = 100_000, 1_000_000
-"""Rows up to which this process computes alone: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers. A kernel that computes a key
+"""Rows that this process computes, by the mean of its buckets, and up to which it is alone: on two busy cores, 60,000 rows took 2.1 s here and 4.6 s in two workers. A kernel that computes a key
 group in columns takes some two seconds for a million rows, as long as two workers take to start."""
 _ATTEMPTS = 3
 _RUNNING: set[subprocess.Popen[bytes]] = set()
@@ -32,7 +32,7 @@ _SECONDS_TO_END = 10
 
 
 def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | None = None) -> tuple[int, int]:
-    """Compute all buckets: few rows in this process, more rows in workers.
+    """Compute all buckets: few rows in this process, more rows in workers, which take the buckets that are left once they have started.
 
     Args:
         work: to do.
@@ -46,18 +46,18 @@ def computed(work: Work, buckets: Sequence[Bucket], rows: int, processes: int | 
     Raises:
         FloodmarkError: as in the worker; ExecutionError EXECUTION-071 if workers die, or cannot compute.
     """
-    count = min(processes or cores.available(), len(buckets))
     few = AT_ONCE_IN_DRIVER if computes_at_once(work.stage) else IN_DRIVER
-    if rows <= few or count < 2:  # noqa: PLR2004 - one process is this one
-        pairs = [fill(work, bucket) for bucket in buckets]
-    else:
-        pending: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
-        for bucket in buckets:
-            pending.put(bucket)
-        pickled = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
-        with ThreadPoolExecutor(count) as threads:
-            futures = [threads.submit(_worked, pickled, pending) for _ in range(count)]
-        pairs = [pair for future in futures for pair in future.result()]
+    most = processes or cores.available()
+    alone = len(buckets) if rows <= few or most < 2 else few * len(buckets) // rows  # noqa: PLR2004 - one process is this one
+    count = 0 if alone == len(buckets) else min(most, len(buckets), rows // max(few, 1))
+    pending: queue.SimpleQueue[Bucket] = queue.SimpleQueue()
+    for bucket in buckets:
+        pending.put(bucket)
+    pickled = cloudpickle.dumps(work) if count else b""  # type: ignore[no-untyped-call]  # pyspark's own copy has no types
+    with ThreadPoolExecutor(max(count, 1)) as threads:
+        futures = [threads.submit(_worked, pickled, pending) for _ in range(count)]
+        pairs = [fill(work, mine) for _ in range(alone) if (mine := _next(pending))]
+    pairs += [pair for future in futures for pair in future.result()]
     return sum(late for late, _ in pairs), sum(dropped for _, dropped in pairs)
 
 
@@ -66,11 +66,8 @@ def _worked(pickled: bytes, pending: queue.SimpleQueue[Bucket]) -> list[tuple[in
     counts: list[tuple[int, int]] = []
     worker = _started(pickled)
     try:
-        while True:
-            try:
-                bucket = pending.get_nowait()
-            except queue.Empty:
-                return counts
+        _answered(worker)
+        while bucket := _next(pending):
             for attempt in range(1, _ATTEMPTS + 1):
                 answer = _asked(worker, bucket)
                 if answer is not None:
@@ -81,8 +78,17 @@ def _worked(pickled: bytes, pending: queue.SimpleQueue[Bucket]) -> list[tuple[in
                 if attempt == _ATTEMPTS:
                     raise _lost(f"{_ATTEMPTS} that ended, the last one with {code}")
                 worker = _started(pickled)
+                _answered(worker)
+        return counts
     finally:
         _ended(worker)
+
+
+def _next(pending: queue.SimpleQueue[Bucket]) -> Bucket | None:
+    try:
+        return pending.get_nowait()
+    except queue.Empty:
+        return None
 
 
 def _started(pickled: bytes) -> subprocess.Popen[bytes]:
@@ -112,9 +118,14 @@ def _written(worker: subprocess.Popen[bytes], content: bytes) -> bool:
 
 def _asked(worker: subprocess.Popen[bytes], bucket: Bucket) -> dict[str, Any] | None:
     """A worker's answer for a bucket; None if the worker has ended without an answer."""
-    assert worker.stdout is not None
     if not _written(worker, json.dumps(dataclasses.asdict(bucket)).encode() + b"\n"):
         return None
+    return _answered(worker)
+
+
+def _answered(worker: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """What a worker says next, its first line once it has started; None if it has ended."""
+    assert worker.stdout is not None
     line = worker.stdout.readline()
     return json.loads(line) if line.endswith(b"\n") else None
 

@@ -1,4 +1,4 @@
-"""The program of a worker process: computes key groups of a bounded run, bucket by bucket, until its standard input ends."""
+"""The program of a worker process: says that it has started, then computes key groups of a bounded run, bucket by bucket, until its standard input ends."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from floodmark.engines.embedded.bounded.files import Bucket, fill
 
 
 def main() -> None:
-    """Read the work, then one bucket per line; answer each bucket with its counts, or with the error."""
+    """Read the work and answer it; then read one bucket per line, and answer each with its counts, or with the error."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that output of the user's functions does not mix with answers
     work = cloudpickle.loads(requests.read(int(requests.readline())))
+    _answer(answers, {})
     for line in iter(requests.readline, b""):
         try:
             late, dropped = fill(work, Bucket(**json.loads(line)))
