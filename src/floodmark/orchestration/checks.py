@@ -162,11 +162,12 @@ def _target(
     Without it Dagster compares times, and an SQLite keeps those of checks in whole seconds: a result of the second of its materialization counts as older, and a check that has failed as not evaluated.
     """
     of = asset if partition is None else dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition])
-    for one in instance.fetch_materializations(of, limit=1).records:
-        return AssetCheckEvaluationTargetMaterializationData(
-            storage_id=one.storage_id, run_id=one.run_id, timestamp=one.timestamp
-        )
-    return None
+    newest = next(iter(instance.fetch_materializations(of, limit=1).records), None)
+    if newest is None:
+        return None
+    return AssetCheckEvaluationTargetMaterializationData(
+        storage_id=newest.storage_id, run_id=newest.run_id, timestamp=newest.timestamp
+    )
 
 
 def _tell_alerts(streams: Streams, checked: Checked, judged: Judged, key: str | None, interval: Interval) -> None:
