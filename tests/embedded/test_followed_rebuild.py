@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
-import sys
 import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import duckdb
-import forked
 import pytest
 from deltalake import DeltaTable
 from followed import (
     FOLLOWERS,
     READERS,
+    SWITCH,
     current,
     differences,
     evens,
@@ -26,17 +24,16 @@ from followed import (
     hours,
     land_some,
     log,
+    process,
     results,
     sums,
     timelines,
     totals,
 )
-from processes import paths
 from replica_process import ship
 from restated import never_less_than_nothing, standing
 
 from floodmark import Operator
-from floodmark.core import crash
 from floodmark.core.errors import LifecycleError
 from floodmark.core.time import Interval
 from floodmark.engines.embedded.bounded.run import run_bounded
@@ -353,36 +350,19 @@ def test_a_stream_that_would_leave_rows_out_by_their_numbers_does_not_follow(
 # ---- kills
 
 
-_POINTS = (
-    *crash.POINTS["difference"],
-    "step.restore_values",
-    "step.restore_table",
-    "graft.before_commit",
-    "step.make_current",
-    "step.done",
-    "switch.after_journal",
-)
-
-
-def _process(lake: Lake, action: str, name: str, at: str = "") -> int:
-    command = [sys.executable, str(Path(__file__).with_name("followed_process.py")), lake.root, action, name]
-    environment = {**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at}
-    return forked.run(command, env=environment).returncode
-
-
 def test_killed_at_each_step_of_the_switch_it_is_followed_once(sail: Sail, lake: Lake) -> None:
     events = log()
     land_some(lake, events, 0, 110)
     run(sail, lake, totals("plain"), *all_readers())
     first = min(row[0] for row in standing(lake.output("totals")))
-    for point in _POINTS:
-        assert _process(lake, "rebuild", "few", point) == -signal.SIGKILL, point
+    for point in SWITCH:
+        assert process(lake, "rebuild", "few", at=point) == -signal.SIGKILL, point
         if point == "step.note_revision":
             with pytest.raises(LifecycleError, match="LIFECYCLE-034"):
                 run_bounded(sail, totals("plain"), lake, interval=Interval(end=first + 1))
             with exclusive(lake, "operators", "sums", "run"), pytest.raises(LifecycleError, match="LIFECYCLE-003"):
                 rebuilt(sail, lake, "few")
-    assert _process(lake, "rebuild", "few") == 0
+    assert process(lake, "rebuild", "few") == 0
     assert len(differences(lake)) == 1
     assert not history.revised(lake.output("totals"))
     assert history.revised(lake.output("sums"))
@@ -407,7 +387,7 @@ def test_a_reader_that_is_killed_while_it_follows_resumes(sail: Sail, lake: Lake
     run(sail, lake, totals("plain"), *all_readers())
     rebuilt(sail, lake, "double")
     for name in ("evens", "sums"):
-        assert _process(lake, "run", name, point) == -signal.SIGKILL
-        assert _process(lake, "run", name) == 0
+        assert process(lake, "run", name, at=point) == -signal.SIGKILL
+        assert process(lake, "run", name) == 0
     run(sail, lake, *all_readers())
     as_anew(sail, lake)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import forked
+from borrowed import lend, take_back
 from deltalake import DeltaTable
 from events import Event, disorder
+from processes import paths
 from restated import standing
 
 from floodmark import Operator, Stream, Tumbling, count, max, operator, sum
+from floodmark.core import crash
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
@@ -18,6 +25,9 @@ from floodmark.lake.table.commits import MicroBatch
 from floodmark.spec.values.schema import MARKER
 from floodmark.testing.lakes import land
 from floodmark.testing.log import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def totals(version: str) -> Operator:
@@ -128,3 +138,36 @@ def differences(lake: Lake) -> list[MicroBatch]:
 def timelines(lake: Lake) -> list[int]:
     """The timeline of each stream that follows."""
     return [Timeline.current(lake, name).number for name in FOLLOWERS]
+
+
+SWITCH = (
+    *crash.POINTS["difference"],
+    "step.restore_values",
+    "step.restore_table",
+    "graft.before_commit",
+    "step.make_current",
+    "step.done",
+    "switch.after_journal",
+)
+"""Points of a rebuild's switch."""
+
+
+def process(
+    lake: Lake, action: str, name: str, engine: str = "embedded", *, at: str = "", java: SparkSession | None = None
+) -> int:
+    """The exit status of ``followed_process.py``, which is killed at a point.
+
+    Args:
+        lake: in which it works.
+        action: ``rebuild`` or ``run``.
+        name: of a version, or of a reader.
+        engine: it works with.
+        at: the point; empty, it is not killed.
+        java: whose Java it works on.
+    """
+    command = [sys.executable, str(Path(__file__).with_name("followed_process.py")), lake.root, action, name, engine]
+    lent = {} if java is None else lend(java)
+    status = forked.run(command, env={**os.environ, "PYTHONPATH": paths(), crash.VARIABLE: at, **lent}).returncode
+    if java is not None:
+        take_back(java)
+    return status
