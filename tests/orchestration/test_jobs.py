@@ -31,6 +31,7 @@ from floodmark.control.streams.fleet import Fleet
 from floodmark.core.errors import DefinitionError
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
+from floodmark.lake.restore.rollback import roll_back
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.jobs import SAVEPOINTS
 from floodmark.spec.values.schema import ROW
@@ -273,6 +274,52 @@ def test_partitions_that_a_stream_completes_are_checked_by_themselves_together(
         beside = record.evaluation.target_materialization_data
         assert (record.partition, beside.storage_id) == (newest.partition_key, newest.storage_id), "shown as the latest"
         assert looked(definitions, instance, first.cursor).run_requests == []
+
+
+@pytest.mark.feature("Z8", "V2")
+def test_partitions_that_a_stream_completes_again_after_a_rollback_are_checked_again_and_reported_once(
+    embedded: Computing, tmp_path: Path
+) -> None:
+    """A rollback forgets what strict checks have found of the rows that it takes back: readers wait until they are checked again."""
+    many = Expectation("column_values_to_be_between", column="n", min_value=1, name="many", blocking=True, strict=True)
+    hours = Hourly("2020-01-01T00:00", end="2020-01-01T06:00")
+    asset = operator_asset(per_hour, partitions=hours, expectations=[many])
+    settings = Settings(lake="lake", engine="embedded", memory=300)
+    few, found = (
+        Workspace(sources=[source([row(minute) for minute in range(rows)])], operators=[asset], settings=settings).at(
+            str(tmp_path)
+        )
+        for rows in (100, 200)
+    )
+    definitions, lake = build_definitions(found, root=tmp_path), Lake.of(found.settings)
+    (tmp_path / "pyproject.toml").write_text("")
+    key = dg.AssetKey("per_hour")
+    job = definitions.resolve_job_def("checks_per_hour")
+
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def judged(look: dg.SensorResult) -> list[str]:
+            """Asset partitions that the runs of a look have checked."""
+            requests = look.run_requests or ()
+            runs = [outcome(job.execute_in_process(instance=instance, tags=one.tags)) for one in requests]
+            return [str(partition) for run in runs for _, partition in run.checked]
+
+        embedded.land(few.source("events"), lake)
+        embedded.run_unbounded(few.operator("per_hour"), lake, until_caught_up=True)
+        early = savepoints.create("per_hour", lake)
+        embedded.land(found.source("events"), lake)
+        embedded.run_unbounded(found.operator("per_hour"), lake, until_caught_up=True)
+        Fleet(workspace=found, root=tmp_path, say=lambda _: None).start([found.operator("per_hour")])
+        look = looked(definitions, instance, report=True)
+        assert judged(look) == [f"2020-01-01-0{hour}:00" for hour in range(3)]
+        roll_back(lake, early)
+        look = looked(definitions, instance, look.cursor, report=True)
+        assert judged(look) == []
+        embedded.run_unbounded(found.operator("per_hour"), lake, until_caught_up=True)
+        look = looked(definitions, instance, look.cursor, report=True)
+        assert judged(look) == ["2020-01-01-01:00", "2020-01-01-02:00"]
+        assert judged(looked(definitions, instance, look.cursor, report=True)) == []
+        assert len(instance.fetch_materializations(key, limit=100).records) == 3, "each once"
 
 
 def scaffolded(kind: Any) -> Any:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import dagster as dg
 import psutil
 import pytest
-from dagster_runs import looked
+from dagster_runs import looked, shown
 from events import Event, row, source
 
 from floodmark import Daily, Settings, Stream, Workspace, operator, operator_asset, source_asset
@@ -26,6 +26,7 @@ from floodmark.control.state.store import Store
 from floodmark.control.streams.fleet import Fleet
 from floodmark.core.host import birth
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.restore import savepoints
 from floodmark.observe.measure import Measure
 from floodmark.orchestration import build_definitions
 from floodmark.orchestration.health import Seen, _numbers, _verdict, due
@@ -44,12 +45,10 @@ def totals(events: Stream[Event]) -> Stream:
     return events.filter("value >= 0")
 
 
-def workspace(root: Path, freshness: str | None = None) -> Workspace:
+def workspace(root: Path, freshness: str | None = None, lake: str = "lake") -> Workspace:
     events = source_asset(source([row(minute) for minute in range(200)]))
     asset = operator_asset(totals, freshness=freshness)
-    return Workspace(sources=[events], operators=[asset], settings=Settings(lake="lake", engine="embedded")).at(
-        str(root)
-    )
+    return Workspace(sources=[events], operators=[asset], settings=Settings(lake=lake, engine="embedded")).at(str(root))
 
 
 class Room:
@@ -71,9 +70,9 @@ class Room:
         store.update(driver.id, heard=True, state="running", pid=os.getpid(), born=birth(process), log=str(self.log))
         return driver
 
-    def tick(self) -> list[Any]:
-        """What the sensor reports of the health of streams."""
-        found = looked(self.definitions, self.instance, self.cursor)
+    def tick(self, *, report: bool = False) -> list[Any]:
+        """What the sensor reports of the health of streams; with ``report``, it is written, too."""
+        found = looked(self.definitions, self.instance, self.cursor, report=report)
         self.cursor = found.cursor
         return [event for event in found.asset_events if not isinstance(event, dg.AssetMaterialization)]
 
@@ -173,6 +172,102 @@ def test_the_numbers_of_a_stream_are_observations_and_a_hand_evaluates_its_check
         assert not evaluation.passed
         assert evaluation.metadata["state"].value == "stale"
         assert "freshness allows 5 minutes" in str(evaluation.metadata["reason"].value)
+
+
+@pytest.mark.feature("Z7")
+def test_the_check_of_a_stream_is_shown_whatever_runs_did_to_it_and_costs_one_event_for_each(
+    embedded: Computing, tmp_path: Path, clock: list[float]
+) -> None:
+    """Dagster shows no result that is older than the newest materialization, unless both are of one run, or of none."""
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        room = Room(tmp_path, instance)
+        lake, store = Lake.of(room.workspace.settings), room.fleet.store
+        alone = dg.define_asset_job("alone", selection=dg.AssetSelection.checks(CHECK))
+        both = dg.Definitions.merge(room.definitions, dg.Definitions(jobs=[alone]))
+        materializing = both.resolve_implicit_global_asset_job_def()
+
+        def later() -> list[str]:
+            """What is shown after a minute, and after the look behind it."""
+            clock[0] += 61
+            if drivers := store.drivers(room.fleet.stream("totals")):
+                store.update(drivers[0].id, heartbeat_at=store.now())
+            before = shown(instance, CHECK)
+            room.tick(report=True)
+            return [before, shown(instance, CHECK)]
+
+        room.fleet.start([room.workspace.operator("totals")])
+        store.lease(LEASE, "a supervisor", 1e6)
+        room.begin()
+        room.tick(report=True)
+        failed = materializing.execute_in_process(
+            instance=instance, asset_selection=[CHECK.asset_key], raise_on_error=False
+        )
+        assert not failed.success, "nothing has landed"
+        assert later() == ["EXECUTION_FAILED", "SUCCEEDED"]
+
+        embedded.land(room.workspace.source("events"), lake)
+        embedded.run_unbounded(room.workspace.operator("totals"), lake, until_caught_up=True)
+        assert both.resolve_job_def("alone").execute_in_process(instance=instance).success
+        instance.report_runless_asset_event(dg.AssetMaterialization(CHECK.asset_key))
+        assert later() == ["not evaluated", "SUCCEEDED"], "a run's result, and then the stream went on"
+
+        def step(context: dg.OpExecutionContext) -> None:
+            context.log_event(dg.AssetMaterialization(CHECK.asset_key))
+
+        clock[0] += 1  # whole seconds
+        made = dg.GraphDefinition("made", node_defs=[dg.op(step)]).to_job().execute_in_process(instance=instance)
+        assert made.success
+        assert later()[1] == "SUCCEEDED", "materialized by a run that checks nothing"
+
+        store.lease(LEASE, "a supervisor", -1)
+        store.release(LEASE, "a supervisor")
+        assert both.resolve_job_def("alone").execute_in_process(instance=instance).success
+        assert shown(instance, CHECK) == "FAILED"
+        store.lease(LEASE, "a supervisor", 1e6)
+        assert later() == ["FAILED", "SUCCEEDED"], "a run has looked while no supervisor was at work"
+
+        clock[0] += 61
+        store.update(store.drivers(room.fleet.stream("totals"))[0].id, heartbeat_at=store.now())
+        assert not [one for one in room.tick() if isinstance(one, dg.AssetCheckEvaluation)], "nothing has changed"
+
+
+@pytest.mark.feature("Z7")
+def test_a_lake_that_cannot_be_read_hides_no_stream_at_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: Lake) -> set[str]:
+        msg = "the store does not answer"
+        raise OSError(msg)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        room = Room(tmp_path, instance)
+        room.fleet.start([room.workspace.operator("totals")])
+        with monkeypatch.context() as patch:
+            patch.setattr(savepoints, "names", away)
+            passed, about = room.verdict() or (None, {})
+            assert (passed, about["state"]) == (False, "unsupervised")
+            with pytest.raises(OSError, match="does not answer"):
+                room.tick()
+        assert room.tick() == [], "nothing has changed"
+
+
+@pytest.mark.feature("Z7")
+@pytest.mark.parametrize("back", [60, 3600])
+def test_a_clock_that_is_set_back_holds_back_no_report(back: float) -> None:
+    _, _, known = due({}, ["error", "crashed"], 0, 1e9)
+    check, numbers, _ = due(known, ["ok", "running"], 1, 1e9 - back)
+    assert (check, numbers) == (True, True)
+
+
+@pytest.mark.feature("Z7")
+def test_a_stream_of_another_lake_leaves_no_red_check(tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        room = Room(tmp_path, instance)
+        room.fleet.start([room.workspace.operator("totals")])
+        passed, _ = room.verdict() or (None, {})
+        assert not passed, "no supervisor is at work"
+        room.definitions = build_definitions(workspace(tmp_path, lake="renamed"), root=tmp_path)
+        assert room.verdict() == (True, {"state": "no stream was started"})
+        assert room.tick() == []
 
 
 def test_a_freshness_is_a_policy_of_dagsters_that_never_fails_before_the_check(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.loader import LoadingContextForTest
 
 from definitions import workspace
 from floodmark import Settings, Workspace
@@ -96,6 +98,19 @@ def looked(
             for key in request.partition_keys:
                 instance.delete_dynamic_partition(request.partitions_def_name, key)
     return found
+
+
+def shown(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> str:
+    """What a person sees of a check, by Dagster's own code: ``SUCCEEDED``, ``FAILED`` and others, or ``not evaluated``."""
+    loading = LoadingContextForTest(instance)
+
+    async def look() -> str:
+        record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+        if record is None or not await record.targets_latest_materialization(loading):
+            return "not evaluated"
+        return (await record.resolve_status(loading)).value
+
+    return asyncio.run(look())
 
 
 def settings(engine: Computing, **other: Any) -> Settings:

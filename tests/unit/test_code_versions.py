@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster_runs import shown
 
 from definitions import workspace
 from floodmark.core.time import Interval
@@ -65,6 +66,40 @@ def test_the_sensor_reports_an_operator_once_when_its_code_has_changed(computed:
         assert [(e.asset_key.to_user_string(), e.passed) for e in second.asset_events] == [("hourly_departures", False)]
         third = sensor(dg.build_sensor_context(instance=instance, cursor=second.cursor))
         assert isinstance(third, dg.SkipReason)
+
+
+def test_a_result_that_a_stream_has_overtaken_is_shown_and_one_that_is_made_good_turns_green(
+    computed: list[Segment], tmp_path: Path
+):
+    computed.append(segment("hourly_departures@old", 0, 5))
+    definitions = build_definitions(workspace().at(str(tmp_path)), root=tmp_path)
+    sensor, key = definitions.resolve_sensor_def("code_versions"), dg.AssetKey("hourly_departures")
+    check = dg.AssetCheckKey(key, versions.NAME)
+    job = definitions.resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def look(cursor: str | None) -> tuple[list[bool], str | None]:
+            found = sensor(dg.build_sensor_context(instance=instance, cursor=cursor))
+            if isinstance(found, dg.SkipReason):
+                return [], cursor
+            for event in found.asset_events:
+                instance.report_runless_asset_event(event)
+            return [event.passed for event in found.asset_events], found.cursor
+
+        only = job.get_subset(asset_selection=set(), asset_check_selection={check})
+        assert only.execute_in_process(instance=instance).success
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition="2013-01-02"))
+        assert shown(instance, check) == "not evaluated"
+        found, cursor = look(None)
+        assert (found, shown(instance, check)) == ([False], "FAILED")
+        assert look(cursor)[0] == []
+        computed[:] = [segment(NOW, 0, 7)]
+        assert look(cursor)[0] == [], "compared every ten minutes"
+        before = json.loads(str(cursor))
+        before[" compared"]["hourly_departures"] -= 601
+        found, cursor = look(json.dumps(before))
+        assert (found, shown(instance, check)) == ([True], "SUCCEEDED")
+        assert look(cursor)[0] == []
 
 
 def test_the_check_runs_by_itself_without_spark(tmp_path: Path):

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster_runs import shown
 from events import Event, row, source
 
 from floodmark import PromoteWhen, Rollout, Settings, Stream, Tumbling, Workspace, count, operator, operator_asset
@@ -113,6 +114,29 @@ def test_the_sensor_launches_a_run_for_each_state_once_and_tells_guardrails_that
 def _again(record: Record) -> dict[str, Any]:
     kept = ("declared", "state", "root", "environment", "kind", "experiment", "arm", "package", "version", "who", "why")
     return {name: getattr(record, name) for name in kept} | {"state": "waiting"}
+
+
+def test_guardrails_are_shown_behind_a_state_that_was_reported_after_them(there: There) -> None:
+    there.deployed()
+    record = there.known.transition(there.begun(), "shadowing")
+    there.known.note(record, guardrails=GUARDRAILS, judged_at=1.0)
+    match, soak = (dg.AssetCheckKey(rollout_key("per_hour"), name) for name in ("match_of_per_hour", "soak"))
+
+    def look(cursor: str) -> tuple[list[dg.RunRequest], list[str], str]:
+        requests, events, cursor = there.sense(cursor)
+        for event in events:
+            there.instance.report_runless_asset_event(event)
+        return requests, [one.check_name for one in events], cursor
+
+    requests, _, cursor = look("")
+    for request in requests:
+        config = request.run_config["ops"]["report_transition"]["config"]
+        assert there.launch("rollout_transition", "report_transition", **config).success
+    assert shown(there.instance, match) == "not evaluated", "it is older than the state"
+    _, again, cursor = look(cursor)
+    assert again == ["match_of_per_hour", "soak"]
+    assert (shown(there.instance, match), shown(there.instance, soak)) == ("SUCCEEDED", "FAILED")
+    assert look(cursor)[1] == []
 
 
 def test_a_transition_is_a_materialization_that_says_what_is_waited_for(there: There) -> None:

@@ -4,24 +4,24 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from floodmark.core.time import NEVER, describe, span
+from floodmark.core.time import END, NEVER, describe, span
 from floodmark.lake.restore import savepoints
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
-from floodmark.lake.table.commits import Landing, MicroBatch
+from floodmark.lake.table.commits import Landing, MicroBatch, Restored
 from floodmark.observe.partitions import passed
 from floodmark.orchestration import partitions
 from floodmark.orchestration.advice import repository_of_sensor
 from floodmark.orchestration.assets import output_key, source_key
 from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
-from floodmark.orchestration.health import reports
+from floodmark.orchestration.health import UNREADABLE, reports
 from floodmark.orchestration.jobs import Streams, jobs, operator_names
 from floodmark.orchestration.listing import KEY, materializations, update_list
 from floodmark.orchestration.listing import reports as savepoint_reports
@@ -31,12 +31,17 @@ from floodmark.orchestration.versions import planning
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
 from floodmark.spec.workspace import Workspace
 
+if TYPE_CHECKING:
+    from floodmark.control.streams.fleet import Fleet
+
 _UNCHECKED, _HEALTH = " unchecked", " health"
 """Keys of the sensor's cursor under which operators with asset partitions to check are, and what was reported of each stream; no table has such names."""
 _SAVEPOINTS = " savepoints"
 """Key of the sensor's cursor under which the newest event of a savepoint is that was looked at."""
 _EXPERIMENTS = " experiments"
 """Key of the sensor's cursor under which the lists of experiments and arms are, as they were compared last."""
+_LAKE = " lake"
+"""Key of the sensor's cursor under which the root of the lake is that it looked at."""
 _NEWEST = 10
 """Materializations that are read of an asset without partitions."""
 _GROUP = "streams"
@@ -156,44 +161,71 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not streams.any:
             return dg.SkipReason("no stream was started here: launch the job start, or floodmark start --all")
-        known = json.loads(context.cursor or "{}")
-        unchecked = known.setdefault(_UNCHECKED, {})
-        lake, pause = streams.location.lake, reported_seconds(workspace)
-        there = savepoints.names(lake)
-        update_list(context.instance, lake, there)
-        events, requests = savepoint_reports(context.instance, lake, there, known.setdefault(_SAVEPOINTS, {}))
-        requests += experiments_listed(
-            context.instance,
-            lake,
-            [one.name for one in workspace.operators],
-            known.setdefault(_EXPERIMENTS, {}),
-            time.time(),
-        )
-        deployed = streams.fleet(context.log.info).deployments(one.name for one in workspace.streams)
-        for landed in workspace.source_assets:
-            if landed.source.name in deployed:
-                events += unreported(context.instance, _landed(landed, streams.location, known, pause))
-        now, most = time.time(), _most(context.instance, known.get(_PACE, {}))
-        made = [
-            (asset, _progress(asset, streams.location, known, pause))
-            for asset in workspace.operator_assets
-            if asset.operator.name in deployed
-        ]
-        progress = list(islice(_in_turn(_behind(made, known.get(_PACE, {}).get("operator"))), most))
-        for asset, event in progress:
-            _note(unchecked, asset, event)
-        known[_PACE] = {"most": most}
-        if len(progress) == most:
-            asset, event = progress[-1]
-            known[_PACE] |= {"at": now, "last": event.asset_key.path, "operator": asset.operator.name}
-        events += unreported(context.instance, (event for _, event in progress))
-        events += reports(workspace, streams, known.setdefault(_HEALTH, {}), repository_of_sensor(context))
-        runs = _checks(context.instance, unchecked, checking)
+        known, fleet = json.loads(context.cursor or "{}"), streams.fleet(context.log.info)
+        events, requests, failed = list[Any](), list[Any](), None
+        try:
+            events, requests, known = _seen(context.instance, workspace, streams.location, fleet, known)
+        except UNREADABLE as error:  # a table or the lake: just then streams may be at fault
+            failed = error
+            context.log.warning(f"what the lake has cannot be reported: {error}")
+        health = known.setdefault(_HEALTH, {})
+        told = list(reports(workspace, streams, health, context.instance, repository_of_sensor(context)))
+        if failed is not None and not told:
+            raise failed
+        events += told
+        runs = _checks(context.instance, known.setdefault(_UNCHECKED, {}), checking)
         return dg.SensorResult(
             cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs
         )
 
     return look
+
+
+def _seen(
+    instance: dg.DagsterInstance,
+    workspace: Workspace,
+    location: StepWorkspace,
+    fleet: "Fleet",
+    before: Mapping[str, Any],
+) -> tuple[list[Any], list[Any], dict[str, Any]]:
+    """(materializations of what streams and savepoints have come to, requests that update lists, the cursor then).
+
+    Args:
+        instance: where they are reported.
+        workspace: of the streams.
+        location: whose lake is looked at.
+        fleet: the supervised streams.
+        before: the cursor before. Is not changed.
+    """
+    lake, pause = location.lake, reported_seconds(workspace)
+    known = json.loads(json.dumps(before))
+    if known.setdefault(_LAKE, lake.root) != lake.root:  # what was seen of its tables is nothing about this one's
+        known = {name: known[name] for name in (_HEALTH, _SAVEPOINTS, _EXPERIMENTS) if name in known}
+        known[_LAKE] = lake.root
+    unchecked, there = known.setdefault(_UNCHECKED, {}), savepoints.names(lake)
+    update_list(instance, lake, there)
+    events, requests = savepoint_reports(instance, lake, there, known.setdefault(_SAVEPOINTS, {}))
+    operators = [one.name for one in workspace.operators]
+    requests += experiments_listed(instance, lake, operators, known.setdefault(_EXPERIMENTS, {}), time.time())
+    deployed = fleet.deployments(one.name for one in workspace.streams)
+    for landed in workspace.source_assets:
+        if landed.source.name in deployed:
+            events += unreported(instance, _landed(landed, location, known, pause))
+    now, most = time.time(), _most(instance, known.get(_PACE, {}))
+    made = [
+        (asset, _progress(asset, location, known, pause))
+        for asset in workspace.operator_assets
+        if asset.operator.name in deployed
+    ]
+    progress = list(islice(_in_turn(_behind(made, known.get(_PACE, {}).get("operator"))), most))
+    for asset, event in progress:
+        _note(unchecked, asset, event)
+    known[_PACE] = {"most": most}
+    if len(progress) == most:
+        asset, event = progress[-1]
+        known[_PACE] |= {"at": now, "last": event.asset_key.path, "operator": asset.operator.name}
+    events += unreported(instance, (event for _, event in progress))
+    return events, requests, known
 
 
 def unreported(
@@ -236,7 +268,7 @@ def _landed(
     name = asset.source.name
     _, last = next(history.standing_of(location.lake.log(name), Landing, _MOST), (None, None))
     seen = known.get(name, {"progress": NEVER, "at": 0.0})
-    if last is None or last.progress <= seen["progress"] or time.time() - seen["at"] <= pause:
+    if last is None or last.progress <= seen["progress"] or abs(time.time() - seen["at"]) <= pause:
         return
     known[name] = {"progress": last.progress, "at": time.time()}
     about: dict[str, Any] = {
@@ -320,7 +352,11 @@ def _checked(instance: dg.DagsterInstance, operator: str, job: str, span_of_keys
 def _progress(
     asset: OperatorAsset, location: StepWorkspace, known: dict[str, Any], pause: float
 ) -> Iterator[dg.AssetMaterialization]:
-    """Materializations of what a stream has completed since the last tick; without partitions, since one that is ``pause`` s old. Updates ``known``: table -> progress reported, and when."""
+    """Materializations of what a stream has completed since the last tick; without partitions, since one that is ``pause`` s old.
+
+    Updates ``known``: table -> progress reported, when, and the stream's timeline then: one that is rolled back completes partitions again, which are
+    checked again.
+    """
     for output in asset.operator.outputs:
         newest = next(history.standing(location.lake.output(output.table), _MOST), None)
         record = None if newest is None else newest.record
@@ -329,14 +365,28 @@ def _progress(
         key = output_key(output)
         about = _about(record)
         seen = known.get(output.table, {"progress": NEVER, "at": 0.0})
+        if seen.get("timeline") != record.timeline:
+            if "timeline" in seen:
+                began = _began(location.lake.output(output.table), seen["timeline"])
+                seen = seen | {"progress": min(seen["progress"], began)}
+            known[output.table] = seen = seen | {"timeline": record.timeline}
         if asset.partitions is None:
-            if record.progress > seen["progress"] and time.time() - seen["at"] > pause:
-                known[output.table] = {"progress": record.progress, "at": time.time()}
+            if record.progress > seen["progress"] and abs(time.time() - seen["at"]) > pause:
+                known[output.table] = seen | {"progress": record.progress, "at": time.time()}
                 yield dg.AssetMaterialization(asset_key=key, metadata=about)
             continue
         for name, end in _complete(asset, seen["progress"], record.progress):
-            known[output.table] = {"progress": end - 1, "at": time.time()}
+            known[output.table] = seen | {"progress": end - 1, "at": time.time()}
             yield dg.AssetMaterialization(asset_key=key, partition=name, metadata=about)
+
+
+def _began(path: str, before: int) -> int:
+    """The least progress, ms, at which the timelines of a table's stream behind another one have begun by rollbacks; ``NEVER`` if the stream began anew.
+
+    ``END`` if there were only rebuilds and promotions, which bring along what they have completed.
+    """
+    switches = [one for _, one in history.standing_of(path, Restored) if one.timeline > before]
+    return min((one.progress for one in switches if one.mode == "rollback"), default=END if switches else NEVER)
 
 
 def _complete(asset: OperatorAsset, since: int, progress: int) -> Iterator[tuple[str, int]]:

@@ -2,13 +2,15 @@
 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from floodmark.core.errors import FloodmarkError
 from floodmark.core.time import Interval
@@ -163,11 +165,66 @@ def _target(
     """
     of = asset if partition is None else dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition])
     newest = next(iter(instance.fetch_materializations(of, limit=1).records), None)
-    if newest is None:
-        return None
+    return None if newest is None else _beside(newest)
+
+
+def _beside(materialization: dg.EventLogRecord) -> AssetCheckEvaluationTargetMaterializationData:
     return AssetCheckEvaluationTargetMaterializationData(
-        storage_id=newest.storage_id, run_id=newest.run_id, timestamp=newest.timestamp
+        storage_id=materialization.storage_id, run_id=materialization.run_id, timestamp=materialization.timestamp
     )
+
+
+# ---- checks that sensors report, and runs evaluate too
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The newest result of a check without partitions, as Dagster has it.
+
+    Args:
+        passed: whether the check is passed; None if a run is yet to evaluate it, or has ended before it did.
+        shown: whether Dagster shows it. Not one that a run has not come to, and not one that is older than the newest materialization: Dagster shows these
+            checks as not evaluated, or as not executed.
+        of_run: whether a run has evaluated it, and no sensor.
+        target: the newest materialization of the asset, beside which a result is shown; None without one.
+    """
+
+    passed: bool | None
+    shown: bool
+    of_run: bool
+    target: AssetCheckEvaluationTargetMaterializationData | None
+
+
+def newest_results(instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]) -> dict[dg.AssetCheckKey, Result]:
+    """Check -> its newest result, of those that have any.
+
+    Dagster: ``AssetCheckExecutionRecord.targets_latest_materialization``.
+
+    Args:
+        instance: where the results are.
+        keys: checks without partitions.
+    """
+    wanted = list(keys)
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(wanted)
+    assets = instance.get_asset_records(list({key.asset_key for key in records})) if records else []
+    materialized = {one.asset_entry.asset_key: one.asset_entry.last_materialization_record for one in assets}
+    results = dict[dg.AssetCheckKey, Result]()
+    for key, record in records.items():
+        newest = materialized.get(key.asset_key)
+        target = None if newest is None else _beside(newest)
+        if record.status is AssetCheckExecutionRecordStatus.PLANNED:
+            run = instance.get_run_by_id(record.run_id)
+            at_work = run is not None and not run.is_finished
+            results[key] = Result(passed=None, shown=at_work, of_run=True, target=target)
+            continue
+        of = None if record.evaluation is None else record.evaluation.target_materialization_data
+        if target is None or target.run_id == record.run_id:
+            shown = True
+        else:
+            shown = target.timestamp < record.create_timestamp if of is None else of.storage_id == target.storage_id
+        passed = record.status is AssetCheckExecutionRecordStatus.SUCCEEDED
+        results[key] = Result(passed=passed, shown=shown, of_run=bool(record.run_id), target=target)
+    return results
 
 
 def _tell_alerts(streams: Streams, checked: Checked, judged: Judged, key: str | None, interval: Interval) -> None:

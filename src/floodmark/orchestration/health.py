@@ -7,11 +7,13 @@ one: a check that has not changed is reported every hour, the numbers every ten 
 # no `from __future__ import annotations` here: Dagster reads the annotations of a step itself
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from deltalake.exceptions import DeltaError
 
 from floodmark.core import background
 from floodmark.core.errors import FloodmarkError
@@ -20,6 +22,7 @@ from floodmark.lake.restore import savepoints
 from floodmark.lifecycle.usage import Usage
 from floodmark.orchestration.advice import links, repository_of_run
 from floodmark.orchestration.assets import delivery_key, output_key, source_key
+from floodmark.orchestration.checks import newest_results
 from floodmark.orchestration.jobs import Streams
 from floodmark.spec.workspace import Workspace
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 NAME = "stream"
 """The check."""
 _WHAT = "Whether its supervised stream does what it should; green while none was started. Evaluated by the sensor `streams` on each change."
+UNREADABLE = (FloodmarkError, DeltaError, OSError)
+"""What is raised where a table, or the whole lake, cannot be read."""
+_NOT_STARTED = "no stream was started"
 _LEAST_SECONDS = 60.0
 """Between two evaluations of a check; one that turns red is not held back."""
 _CHECK_SECONDS, _NUMBERS_SECONDS = 3600.0, 600.0
@@ -81,7 +87,7 @@ def health_checks(workspace: Workspace, streams: Streams) -> list[dg.AssetChecks
             passed, severity, about = (
                 not refusal,
                 dg.AssetCheckSeverity.WARN,
-                {"state": refusal or "no stream was started"},
+                {"state": refusal or _NOT_STARTED},
             )
             if seen is not None:
                 passed, severity, about = _verdict(seen, streams, repository_of_run(context.run))
@@ -111,32 +117,59 @@ def look(workspace: Workspace, streams: Streams, known: dict[str, Any]) -> dict[
     return {name: Seen(keys[name], verdicts[fleet.stream(name)]) for name in names}
 
 
-def reports(workspace: Workspace, streams: Streams, known: dict[str, Any], repository: str = "") -> Iterator[Any]:
+def reports(
+    workspace: Workspace,
+    streams: Streams,
+    known: dict[str, Any],
+    instance: dg.DagsterInstance,
+    repository: str = "",
+) -> Iterator[Any]:
     """Evaluations and observations that are due. Updates ``known``: stream -> what was reported of it last, and when.
 
     Args:
         workspace: of the streams.
         streams: what acts on them.
         known: of each stream what the last look kept.
+        instance: where the results of the checks are: runs evaluate them too.
         repository: of the definitions, for links to jobs.
     """
     looked = look(workspace, streams, known)
+    keys = _keys(workspace)
+    for name in sorted(known.keys() - looked.keys()):  # of another lake, or another operator has its name
+        del known[name]
+        if name in keys:
+            yield dg.AssetCheckEvaluation(
+                asset_key=keys[name], check_name=NAME, passed=True, metadata={"state": _NOT_STARTED}
+            )
+    results = newest_results(instance, (dg.AssetCheckKey(seen.key, NAME) for seen in looked.values()))
     for name, seen in looked.items():
         state: list[str] = [seen.health.level, seen.health.condition]
         crash, moved = seen.observed.newest_crash, seen.observed.standing.at
-        check, numbers, after = due(known.get(name, {}), state, moved, seen.observed.now, len(looked))
+        result = results.get(dg.AssetCheckKey(seen.key, NAME))
+        # a run may have looked in a bad moment
+        differs = result is not None and result.of_run and result.passed not in {None, seen.health.level == "ok"}
+        again = differs or (result is not None and not result.shown)
+        check, numbers, after = due(
+            known.get(name, {}), state, moved, seen.observed.now, streams=len(looked), again=again
+        )
         known[name] = after | {"crash": -1 if crash is None else crash.id}
         if check:
             passed, severity, about = _verdict(seen, streams, repository)
             yield dg.AssetCheckEvaluation(
-                asset_key=seen.key, check_name=NAME, passed=passed, severity=severity, metadata=about
+                asset_key=seen.key,
+                check_name=NAME,
+                passed=passed,
+                severity=severity,
+                metadata=about,
+                target_materialization_data=None if result is None else result.target,
             )
         if numbers:
-            yield dg.AssetObservation(seen.key, metadata=_numbers(seen, streams))
+            with suppress(*UNREADABLE):  # these numbers come with a later observation
+                yield dg.AssetObservation(seen.key, metadata=_numbers(seen, streams))
 
 
 def due(
-    before: dict[str, Any], state: list[str], moved: float, now: float, streams: int = 1
+    before: dict[str, Any], state: list[str], moved: float, now: float, streams: int = 1, *, again: bool = False
 ) -> tuple[bool, bool, dict[str, Any]]:
     """(whether the check is to be reported, whether the numbers are, what is kept of this look).
 
@@ -146,14 +179,18 @@ def due(
         moved: changes with the numbers.
         now: s since 1970.
         streams: number of streams of the workspace.
+        again: whether Dagster shows no result of the check, or another one.
     """
     rarer = max(1.0, streams / _STREAMS)
-    waited = now - before.get("at", 0)
+    waited = abs(now - before.get("at", 0))  # the clock may be set back
     turns_red = state[0] == "error" and before.get("state", ["ok"])[0] != "error"
     changed = before.get("state") != state
-    check = "at" not in before or waited >= (_LEAST_SECONDS if changed else _CHECK_SECONDS * rarer) or turns_red
+    check = (
+        "at" not in before or waited >= (_LEAST_SECONDS if changed or again else _CHECK_SECONDS * rarer) or turns_red
+    )
     pause = _LEAST_SECONDS if check and changed else _NUMBERS_SECONDS * rarer
-    numbers = now - before.get("numbers_at", -pause) >= pause and (moved != before.get("moved") or (check and changed))
+    rested = "numbers_at" not in before or abs(now - before["numbers_at"]) >= pause
+    numbers = rested and (moved != before.get("moved") or (check and changed))
     after = before | ({"state": state, "at": now} if check else {})
     return check, numbers, after | ({"numbers_at": now, "moved": moved} if numbers else {})
 

@@ -7,7 +7,7 @@ A supervisor advances rollouts; no Dagster run waits for a rollout.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,7 @@ from pydantic import Field
 from floodmark.core.fingerprint import digest
 from floodmark.core.time import describe, iso
 from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.checks import Result, newest_results
 from floodmark.orchestration.jobs import Streams, choices, job_of, operator_of, whose
 from floodmark.orchestration.work import failing, tagged
 from floodmark.spec.assets.asset import OperatorAsset
@@ -209,9 +210,11 @@ def _sensor(declared: Iterable[OperatorAsset], streams: Streams, job: dg.JobDefi
         fleet, known = streams.fleet(context.log.info), json.loads(context.cursor or "{}")
         requests, events = list[dg.RunRequest](), list[Any]()
         for name in names:
-            for record in reversed(_known(fleet).of(fleet.stream(name), 5)):
+            newest = _known(fleet).of(fleet.stream(name), 5)
+            for record in reversed(newest):
                 requests += _requests(record, known)
-                events += _evaluations(record, known)
+                results = _results(context.instance, record) if record is newest[0] else {}
+                events += _evaluations(record, known, results)
         return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(known))
 
     return look
@@ -232,20 +235,30 @@ def _requests(record: "Record", known: dict[str, Any]) -> Iterator[dg.RunRequest
     known[record.operator] = (record.id, len(record.steps))
 
 
-def _evaluations(record: "Record", known: dict[str, Any]) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluations of the guardrails whose verdicts have changed since the last tick. Updates ``known``: the verdicts reported."""
+def _results(instance: dg.DagsterInstance, record: "Record") -> dict[dg.AssetCheckKey, Result]:
+    key = rollout_key(record.operator)
+    return newest_results(instance, (dg.AssetCheckKey(key, check_name(one.name)) for one in record.guardrails))
+
+
+def _evaluations(
+    record: "Record", known: dict[str, Any], results: Mapping[dg.AssetCheckKey, Result]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Evaluations of the guardrails whose verdicts have changed since the last tick, or are not shown, as a state was reported since. Updates ``known``: the verdicts reported."""
     cursor_key = f"guardrails of {record.operator}"
     was = known.get(cursor_key, {})
     if record.judged_at is None or record.id < was.get("rollout", 0):
         return
     before = was.get("verdicts", {}) if was.get("rollout") == record.id else {}
     for guardrail in record.guardrails:
-        if before.get(guardrail.name) != guardrail.verdict:
+        key = dg.AssetCheckKey(rollout_key(record.operator), check_name(guardrail.name))
+        result = results.get(key)
+        if before.get(guardrail.name) != guardrail.verdict or (result is not None and not result.shown):
             yield dg.AssetCheckEvaluation(
-                asset_key=rollout_key(record.operator),
-                check_name=check_name(guardrail.name),
+                asset_key=key.asset_key,
+                check_name=key.name,
                 passed=guardrail.holds,
                 metadata=_of_guardrail(record, guardrail),
+                target_materialization_data=None if result is None else result.target,
             )
     known[cursor_key] = {"rollout": record.id, "verdicts": {one.name: one.verdict for one in record.guardrails}}
 

@@ -19,6 +19,7 @@ from floodmark.lake.results.readiness import coverage
 from floodmark.lifecycle.coverage import Segment
 from floodmark.lifecycle.requests import UpgradeRequest
 from floodmark.orchestration.assets import output_key
+from floodmark.orchestration.checks import newest_results
 from floodmark.orchestration.config import config_of, request_of
 from floodmark.orchestration.jobs import Streams, job_of
 from floodmark.orchestration.session import StepWorkspace
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 NAME = "code_version"
 _WHAT = "Whether the current code has computed all results; see `floodmark plan` before computing results again."
+_COMPARED = " compared"
+"""Key of the sensor's cursor under which is when results that are not passed were compared last; no operator has such a name."""
+_AGAIN_SECONDS = 600.0
+"""Between two comparisons of a check that is not passed: a stream or a verb may have computed the rest since."""
 
 
 def version_definitions(workspace: Workspace, location: StepWorkspace) -> dg.Definitions:
@@ -60,28 +65,36 @@ def version_definitions(workspace: Workspace, location: StepWorkspace) -> dg.Def
         name="code_versions",
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Evaluates the checks `code_version` of operators whose code has changed.",
+        description="Evaluates the checks `code_version` of operators whose code has changed, or whose result is not shown or may have changed.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        known = json.loads(context.cursor or "{}")
+        cursor = json.loads(context.cursor or "{}")
+        at = cursor.pop(_COMPARED, {})
         now = {asset.operator.name: asset.operator.version for asset in assets.values()}
-        if now == known:
-            return dg.SkipReason("no operator's code has changed")
-        events = []
+        results = newest_results(context.instance, (dg.AssetCheckKey(key, NAME) for key in assets))
+        events, compared_now = list[dg.AssetCheckEvaluation](), dict[str, float]()
         for key, asset in assets.items():
-            if known.get(asset.operator.name, now[asset.operator.name]) == now[asset.operator.name]:
+            name, result = asset.operator.name, results.get(dg.AssetCheckKey(key, NAME))
+            due = cursor.get(name, now[name]) != now[name] or (result is not None and not result.shown)
+            failed = result is not None and result.passed is False
+            if not due and not (failed and abs(time.time() - at.get(name, 0)) >= _AGAIN_SECONDS):
                 continue
+            compared_now[name] = time.time()
             passed, about = compared(asset, location)
-            events.append(
-                dg.AssetCheckEvaluation(
-                    asset_key=key,
-                    check_name=NAME,
-                    passed=passed,
-                    severity=dg.AssetCheckSeverity.WARN,
-                    metadata={name: dg.MetadataValue.text(str(value)) for name, value in about.items()},
+            if due or passed:
+                events.append(
+                    dg.AssetCheckEvaluation(
+                        asset_key=key,
+                        check_name=NAME,
+                        passed=passed,
+                        severity=dg.AssetCheckSeverity.WARN,
+                        metadata={name: dg.MetadataValue.text(str(value)) for name, value in about.items()},
+                        target_materialization_data=None if result is None else result.target,
+                    )
                 )
-            )
-        return dg.SensorResult(cursor=json.dumps(now), asset_events=events)
+        if now == cursor and not compared_now:
+            return dg.SkipReason("no operator's code has changed")
+        return dg.SensorResult(cursor=json.dumps(now | {_COMPARED: at | compared_now}), asset_events=events)
 
     return dg.Definitions(asset_checks=[check_step], sensors=[look])
 
