@@ -169,10 +169,10 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
             failed = error
             context.log.warning(f"what the lake has cannot be reported: {error}")
         health = known.setdefault(_HEALTH, {})
-        told = list(reports(workspace, streams, health, context.instance, repository_of_sensor(context)))
-        if failed is not None and not told:
+        of_health = list(reports(workspace, streams, health, context.instance, repository_of_sensor(context)))
+        if failed is not None and not of_health:
             raise failed
-        events += told
+        events += of_health
         runs = _checks(context.instance, known.setdefault(_UNCHECKED, {}), checking)
         return dg.SensorResult(
             cursor=json.dumps(known), dynamic_partitions_requests=requests, asset_events=events, run_requests=runs
