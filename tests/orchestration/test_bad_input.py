@@ -184,6 +184,8 @@ def test_a_range_with_an_incomplete_day_computes_the_others_and_names_that_day(e
     assert "'flights' has reached" in done.observed["hourly_departures", "2013-01-04"]["not computed"]
     assert "2013-01-04T05:00:00Z, 2013-01-05" in done.observed["busiest_hour", "2013-01-04"]["not computed"]
     assert {partition for _, partition in done.checked} == days
+    checked = {name for name, _ in done.checked}
+    assert done.summed_up == dict.fromkeys(checked, (True, "none")), "not that of the day that was not computed"
     assert done.current == {"hourly_departures": True, "busiest_hour": True}
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import dagster as dg
 import pytest
-from dagster_runs import settings
+from dagster_runs import settings, shown
 from pydantic import Field
 
 from floodmark import (
@@ -99,6 +99,10 @@ def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
         ("many", "2013-01-02"): False,
         ("many", "2013-01-03"): False,
     }
+    assert done.summed_up == {"cool": (False, "2013-01-02"), "many": (False, "2013-01-01, 2013-01-02, 2013-01-03")}
+    for name in ("cool", "many"):
+        key = dg.AssetCheckKey(dg.AssetKey("hourly_mean"), name)
+        assert shown(dagster.instance, key) == "FAILED", "beside the asset, though the last day is cool"
     numbers = done.checked["cool", "2013-01-02"][1]
     assert (numbers["element_count"], numbers["unexpected_count"]) == (48, 48)
     assert numbers["unexpected, for example"].startswith("59.0, 59.0")

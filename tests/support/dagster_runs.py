@@ -24,6 +24,7 @@ class Outcome:
     materialized: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
     observed: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
     checked: dict[tuple[str, str | None], tuple[bool, dict[str, Any]]] = field(default_factory=dict)
+    summed_up: dict[str, tuple[bool, str]] = field(default_factory=dict)
     current: dict[str, bool] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
@@ -66,6 +67,8 @@ def outcome(done: Any) -> Outcome:
                 check = event.asset_check_evaluation_data
                 if check.check_name == "code_version":  # of every operator
                     found.current["/".join(check.asset_key.path)] = check.passed
+                elif "not met in" in check.metadata:  # of a range of partitions
+                    found.summed_up[check.check_name] = check.passed, str(check.metadata["not met in"].value)
                 elif check.check_name != "stream":  # of every source and operator; none is started here
                     found.checked[check.check_name, check.partition] = check.passed, _plain(check.metadata)
             case "STEP_FAILURE":

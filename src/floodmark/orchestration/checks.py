@@ -104,7 +104,9 @@ def _definition(
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
         computing = streams.location.computing
         for asset_key, checked_asset in checked.items():
-            for key, interval in _pieces(context, asset_key, divided_by):
+            failed = dict[str, list[str]]()
+            pieces = _pieces(context, asset_key, divided_by)
+            for key, interval in pieces:
                 context.log.info(f"{asset_key.to_user_string()}, {key or interval}")
                 target = _target(context.instance, asset_key, key)
                 with failing():
@@ -115,6 +117,8 @@ def _definition(
                     with failing():
                         done = checked_asset.gate(judged, key, interval)
                     _tell_alerts(streams, checked_asset, judged, key, interval)
+                    if key is not None and not passed:
+                        failed.setdefault(expectation.name, []).append(key)
                     yield dg.AssetCheckEvaluation(
                         asset_key=asset_key,
                         check_name=expectation.name,
@@ -125,10 +129,50 @@ def _definition(
                         partition=key,
                         target_materialization_data=target,
                     )
+            if pieces[0][0] is not None and _is_range(context.run):
+                yield from _summed_up(context.instance, asset_key, checked_asset, failed)
         for spec in specs.values():
             yield dg.Output(None, output_name=spec.get_python_identifier())
 
     return check_step
+
+
+def _is_range(run: dg.DagsterRun) -> bool:
+    """True if a run is of several asset partitions."""
+    low, high = _asked(run)
+    return low != high
+
+
+def _asked(run: dg.DagsterRun) -> tuple[str | None, str | None]:
+    """(first, last) of the partitions of a run; None if it has none."""
+    low = run.tags.get("dagster/asset_partition_range_start", run.tags.get("dagster/partition"))
+    return low, run.tags.get("dagster/asset_partition_range_end", low)
+
+
+def _summed_up(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, checked: Checked, failed: Mapping[str, list[str]]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The result of a run over several asset partitions, which were checked one by one.
+
+    Dagster shows beside an asset the newest record of each check: without this result that of the last partition that was asked for, which may be passed while
+    another one has failed, or may not have been computed.
+
+    Args:
+        instance: where the materializations are.
+        asset: that was checked.
+        checked: its expectations.
+        failed: name of an expectation -> partitions that do not meet it.
+    """
+    for expectation in checked.expectations:
+        yield dg.AssetCheckEvaluation(
+            asset_key=asset,
+            check_name=expectation.name,
+            passed=expectation.name not in failed,
+            metadata={"not met in": ", ".join(failed.get(expectation.name, ["none"]))},
+            severity=dg.AssetCheckSeverity.ERROR if expectation.blocking else dg.AssetCheckSeverity.WARN,
+            blocking=expectation.blocking,
+            target_materialization_data=_target(instance, asset, None),
+        )
 
 
 def _pieces(
@@ -138,9 +182,7 @@ def _pieces(
 
     A run without partitions checks all of time.
     """
-    tags = context.run.tags
-    low = tags.get("dagster/asset_partition_range_start", tags.get("dagster/partition"))
-    high = tags.get("dagster/asset_partition_range_end", low)
+    low, high = _asked(context.run)
     if divided_by is None or low is None or high is None:
         return [(None, Interval())]
     keys = divided_by.get_partition_keys_in_range(dg.PartitionKeyRange(low, high))
