@@ -9,9 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import small_lake
+from dagster_runs import looked
 from events import row, source
 
 from floodmark import Settings, ToSql, Workspace, operator_asset
+from floodmark.deliveries.run import deliver
 from floodmark.lake.folder import locks
 from floodmark.lake.folder.paths import Lake
 from floodmark.orchestration import build_definitions
@@ -60,3 +62,26 @@ def test_the_check_of_a_delivery_is_that_of_its_stream(workspace: Workspace, tmp
     fleet.start([workspace.delivery("totals_to_sql")])
     (name, seen), *_ = look(workspace, streams, {}).items()
     assert (name, seen.key, seen.health.condition) == ("totals_to_sql", KEY, "unsupervised")
+
+
+def test_what_a_supervised_stream_has_delivered_is_reported_as_a_materialization(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    definitions, lake = build_definitions(workspace, root=tmp_path), Lake.of(workspace.settings)
+    route = workspace.delivery("totals_to_sql")
+    Streams(StepWorkspace(workspace), tmp_path).fleet(lambda _: None).start([route])
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def reported(cursor: str | None) -> tuple[list[dict[str, object]], str | None]:
+            look = looked(definitions, instance, cursor, report=True)
+            made = [one for one in look.asset_events if isinstance(one, dg.AssetMaterialization)]
+            assert all(one.asset_key == KEY for one in made)
+            return [{name: value.value for name, value in one.metadata.items()} for one in made], look.cursor
+
+        found, cursor = reported(None)
+        assert found == [], "nothing is delivered yet"
+        deliver(route, lake, until_caught_up=True)
+        (about,), cursor = reported(cursor)
+        assert (about["by"], about["version"]) == ("the stream", 1)
+        assert reported(cursor)[0] == [], "once"
+        assert reported(None)[0] == [], "also if the cursor is lost"

@@ -12,13 +12,14 @@ import dagster as dg
 
 from floodmark.core.time import END, NEVER, describe, span
 from floodmark.lake.restore import savepoints
+from floodmark.lake.stream.delivered import delivered
 from floodmark.lake.stream.timeline import Timeline
 from floodmark.lake.table import history
 from floodmark.lake.table.commits import Landing, MicroBatch, Restored
 from floodmark.observe.partitions import passed
 from floodmark.orchestration import partitions
 from floodmark.orchestration.advice import repository_of_sensor
-from floodmark.orchestration.assets import output_key, source_key
+from floodmark.orchestration.assets import delivery_key, output_key, source_key
 from floodmark.orchestration.checks import check_jobs
 from floodmark.orchestration.experiments import experiment_definitions, experiments_listed
 from floodmark.orchestration.health import UNREADABLE, reports
@@ -29,6 +30,7 @@ from floodmark.orchestration.metadata import reported_seconds
 from floodmark.orchestration.session import StepWorkspace
 from floodmark.orchestration.versions import planning
 from floodmark.spec.assets.asset import OperatorAsset, Savepoints, SourceAsset, Upgrades
+from floodmark.spec.assets.delivery import Route
 from floodmark.spec.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -211,6 +213,9 @@ def _seen(
     for landed in workspace.source_assets:
         if landed.source.name in deployed:
             events += unreported(instance, _landed(landed, location, known, pause))
+    for route in workspace.deliveries:
+        if route.name in deployed:
+            events += unreported(instance, _delivered(route, location, known, pause))
     now, most = time.time(), _most(instance, known.get(_PACE, {}))
     made = [
         (asset, _progress(asset, location, known, pause))
@@ -279,6 +284,24 @@ def _landed(
         "watermark": describe(last.progress),
     }
     yield dg.AssetMaterialization(asset_key=source_key(asset), metadata=about)
+
+
+def _delivered(
+    route: Route, location: StepWorkspace, known: dict[str, Any], pause: float
+) -> Iterator[dg.AssetMaterialization]:
+    """A materialization of what a stream has delivered, if there is any since the last one, ``pause`` s ago. Updates ``known``: delivery -> version reported, and when."""
+    position = delivered(location.lake, route.name)
+    seen = known.get(route.name, {"version": -1, "at": 0.0})
+    if position is None or position.version == seen["version"] or abs(time.time() - seen["at"]) <= pause:
+        return
+    known[route.name] = {"version": position.version, "at": time.time()}
+    about: dict[str, Any] = {
+        "by": "the stream",
+        "deliveries": position.number + 1,
+        "version": position.version,
+        "watermark": describe(position.progress),
+    }
+    yield dg.AssetMaterialization(asset_key=delivery_key(route), metadata=about)
 
 
 def _most(instance: dg.DagsterInstance, before: dict[str, Any]) -> int:

@@ -222,7 +222,8 @@ _LOOK_SECONDS = 60
 def reported_seconds(workspace: Workspace) -> float:
     """Least time between two materializations of an asset that is not divided, s."""
     undivided = sum(len(one.operator.outputs) for one in workspace.operator_assets if one.partitions is None)
-    return _REPORTED_SECONDS * max(1.0, (len(workspace.source_assets) + undivided) / _FEW)
+    others = len(workspace.source_assets) + len(workspace.deliveries)
+    return _REPORTED_SECONDS * max(1.0, (others + undivided) / _FEW)
 
 
 def freshness_policy(asset: SourceAsset | OperatorAsset, workspace: Workspace) -> dg.FreshnessPolicy | None:
