@@ -164,7 +164,8 @@ def _sensor(workspace: Workspace, streams: Streams, checking: dict[str, Any]) ->
         if not streams.any:
             return dg.SkipReason("no stream was started here: launch the job start, or floodmark start --all")
         known, fleet = json.loads(context.cursor or "{}"), streams.fleet(context.log.info)
-        events, requests, failed = list[Any](), list[Any](), None
+        events, requests = list[Any](), list[Any]()
+        failed: Exception | None = None
         try:
             events, requests, known = _seen(context.instance, workspace, streams.location, fleet, known)
         except UNREADABLE as error:  # a table or the lake: just then streams may be at fault
