@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections import Counter
@@ -220,6 +221,49 @@ def test_a_change_by_a_schema_has_its_times_and_decimals() -> None:
     assert (row["day"], row["price"], row["raw"]) == (date(1970, 1, 4), Decimal("2.21"), b"\x00\x01")
     assert row["tags"] == [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)]
     assert row["_order"] == "binlog.0000000009-00000000000000000005-0000000001"
+
+
+def by_schema(kind: dict[str, Any], value: Any, op: Any = "c") -> list[dict[str, Any]]:
+    """The rows of a change with one field, by its schema."""
+    row = {"type": "struct", "fields": [kind | {"field": "field"}]}
+    schema = {"type": "struct", "fields": [{"field": "after"} | row]}
+    payload = {"op": op, "before": None, "after": {"field": value}, "source": {"connector": "postgresql"}}
+    return rows_of({"schema": schema, "payload": payload}, Debezium(read="events"), Reached())
+
+
+def test_a_decimal_of_38_digits_keeps_them() -> None:
+    number = 12345678901234567890123456789012345678
+    text = base64.b64encode((-number).to_bytes(16, "big", signed=True)).decode()
+    kind = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "10"}}
+    (row,) = by_schema(kind, text)
+    assert str(row["field"]) == "-1234567890123456789012345678.9012345678"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "text"),
+    [
+        ("MicroTimestamp", 9223372036825200000, "9223372036825200000 microseconds since 1970"),  # PostgreSQL's infinity
+        ("NanoTimestamp", 9223372036854775807, None),
+        ("Timestamp", -9223372036832400000, "-9223372036832400000 milliseconds since 1970"),
+        ("Date", 2932897, "2932897 days since 1970"),
+    ],
+)
+def test_a_time_that_has_no_date_is_a_text_that_the_contract_judges(name: str, number: int, text: str | None) -> None:
+    (row,) = by_schema({"type": "int64", "name": f"io.debezium.time.{name}"}, number)
+    assert row["field"] == (text or datetime(2262, 4, 11, 23, 47, 16, 854_775, tzinfo=UTC))
+
+
+def test_a_change_that_is_not_of_its_schema_is_set_aside() -> None:
+    for kind, value in (
+        ({"type": "bytes"}, "a"),
+        ({"type": "int64", "name": "io.debezium.time.Timestamp"}, "now"),
+        ({"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "x"}}, "AA=="),
+        ({"type": "struct", "fields": [{}]}, {"a": 1}),
+    ):
+        with pytest.raises(Undecodable, match="expected values as the schema of the change declares them"):
+            by_schema(kind, value)
+    with pytest.raises(Undecodable, match="expected a change in Debezium's envelope"):
+        by_schema({"type": "int64"}, 1, op=["c"])
 
 
 @pytest.mark.parametrize("read", ["changes", "events"])

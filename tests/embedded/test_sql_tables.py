@@ -25,7 +25,7 @@ from pydantic import Field
 from sql_orders import land, landed, source
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
-from floodmark import Contract, Env, EventTime, SqlTable
+from floodmark import Contract, Env, EventTime, SecretFile, SqlTable
 from floodmark.connectors.readers import sql
 from floodmark.core.errors import ConnectorError, DefinitionError, SetupError
 
@@ -127,6 +127,39 @@ def test_rows_of_one_value_are_not_parted_and_changed_ones_land_again(shop: Engi
         connection.execute(text("UPDATE orders SET at = :at, cents = 70 WHERE id = 7"), {"at": later})
     assert land(changed, tmp_path).rows == 1
     assert [row["cents"] for row in landed(tmp_path) if row["id"] == 7] == [7, 70]
+
+
+def test_a_secret_that_is_changed_is_read_again(tmp_path: Path) -> None:
+    held = tmp_path / "url"
+    settings = SqlTable("parts", SecretFile(str(held)), increasing="id", lag="0 s")
+    reader = sql.SqlReader(settings, "parts", 2)
+    for number in (1, 2):
+        address = f"sqlite:///{tmp_path}/shop{number}.db"
+        made = create_engine(address)
+        with made.begin() as connection:
+            connection.execute(text("CREATE TABLE parts (id INTEGER PRIMARY KEY)"))
+            connection.execute(text(f"INSERT INTO parts VALUES ({number})"))
+        made.dispose()
+        held.write_text(address)
+        reader.check_there()
+        (unit,) = reader.pending({}).units
+        assert [record.value for record in reader.open(unit).records()] == [{"id": number}]
+
+
+def test_a_text_with_two_points_parts_no_range(tmp_path: Path) -> None:
+    made = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    names = ["a..text a", "b..c", "beginning..text", "text d..text e", "z"]
+    with made.begin() as connection:
+        connection.execute(text("CREATE TABLE parts (name TEXT)"))
+        connection.execute(text("INSERT INTO parts VALUES (:name)"), [{"name": name} for name in names])
+    made.dispose()
+    settings = SqlTable("parts", f"sqlite:///{tmp_path}/shop.db", increasing="name", rows_per_unit=1, lag="0 s")
+    reader, at, read = sql.SqlReader(settings, "parts", 2), "", list[str]()
+    while units := reader.pending({}, {"": at} if at else {}).units:
+        for unit in units:
+            read += [value["name"] for value in (record.value for record in reader.open(unit).records())]
+            at = unit.position
+    assert read == names
 
 
 def test_a_transaction_that_ends_late_is_waited_for(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +21,7 @@ from stored import rows
 
 from floodmark import Ascending, Contract, EventTime, Files, LocalTime, Source, TimeFormat
 from floodmark.connectors.formats.documents import json_records
+from floodmark.connectors.formats.tabular import parquet_columns
 from floodmark.connectors.unit import Unreadable
 from floodmark.core.errors import ConnectorError, DefinitionError
 from floodmark.engines.embedded.landing.run import land, replay
@@ -195,11 +200,60 @@ def test_a_first_line_that_is_an_array_of_its_own_is_one_broken_row() -> None:
         (b'[{"n": 1},\n', "its array is not closed"),
         (b'[\n{"n": 1},\n{"n"\n', "it is no JSON"),
         (b'[\n{"n": 1}\n] x\n', "something follows its array of 1 objects"),
+        (b"[\n" + b"[" * 100_000 + b"\n", "its JSON is nested too deeply"),
     ],
 )
 def test_a_broken_document_lands_nothing(text: bytes, reason: str) -> None:
     with pytest.raises(Unreadable, match=reason):
         list(json_records(iter(text.splitlines(keepends=True))))
+
+
+def test_a_line_that_is_nested_very_deeply_is_one_broken_row() -> None:
+    lines = [b'{"n": ' + b"[" * 100_000 + b"\n", b'{"n": 1}\n']
+    assert [record.position for record in json_records(iter(lines))] == [1, 2]
+
+
+class Labelled(Contract):
+    at: EventTime
+    shop: str
+    labels: dict[str, int]
+
+
+def test_a_row_of_parquet_that_python_does_not_have_is_set_aside_and_the_others_land(
+    lake: Lake, tmp_path: Path
+) -> None:
+    offsets, moment = pa.array([0, 1, 2, 4, 6], pa.int32()), 1_700_000_000_000_000
+    columns = {
+        "at": pa.array([moment, 253_402_300_800_000_000, moment, moment], pa.int64()).view(pa.timestamp("us", "UTC")),
+        "shop": pa.StringArray.from_buffers(4, offsets.buffers()[1], pa.py_buffer(b"ab\xff\xfecd")),
+        "labels": pa.MapArray.from_arrays(offsets, ["a", "b", "c", "d", "e", "e"], range(6)),
+    }
+    (tmp_path / "inbox").mkdir()
+    pq.write_table(pa.table(columns), tmp_path / "inbox" / "a.parquet")
+    land(no_sail, source(tmp_path / "inbox", contract=Labelled, max_quarantine_share=1), lake)
+    assert [row.shop for row in landed(lake)] == ["a"]
+    reasons = {entry.reason.partition(":")[0]: entry.reason for entry in quarantine.show("payments", lake).newest}
+    assert reasons.keys() == {"at", "shop", "labels"}
+    assert "+10000-01-01T00:00:00Z" in reasons["at"]
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_a_parquet_file_with_a_broken_page_is_unreadable(codec: str) -> None:
+    file = BytesIO()
+    pq.write_table(pa.table({"n": range(5_000)}), file, compression=codec, use_dictionary=False)
+    content = bytearray(file.getvalue())
+    content[4:40] = b"\xff" * 36  # the head of the first page
+    with pytest.raises(Unreadable, match="Invalid page header|deserialize"):
+        list(parquet_columns(BytesIO(content)))
+
+
+def test_an_error_of_the_disk_is_none_of_the_file() -> None:
+    class Broken(BytesIO):
+        def read(self, *_: Any) -> bytes:
+            raise OSError(errno.EIO, "input/output error")
+
+    with pytest.raises(OSError, match="input/output"):
+        list(parquet_columns(Broken(b"PAR1" * 100)))
 
 
 def test_a_landing_that_would_set_nearly_everything_aside_stops_and_writes_nothing(lake: Lake, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from floodmark import Contract, EventTime, Kafka
+from floodmark import Contract, EventTime, Kafka, SecretFile
 from floodmark.connectors.entries import JsonTexts
 from floodmark.connectors.readers import brokers
 from floodmark.connectors.readers.kafka import KafkaReader
@@ -94,3 +95,17 @@ def test_idle_consumers_of_a_process_are_bounded(monkeypatch: pytest.MonkeyPatch
     for number, consumer in enumerate(scripted):
         brokers._release(Kafka(f"topic_{number}", "nowhere:1"), brokers.Client(consumer, brokers.Seen()))  # type: ignore[arg-type]
     assert [consumer.closed for consumer in scripted] == [False] * brokers._MOST_IDLE + [True] * 3
+
+
+def test_clients_of_a_secret_that_is_changed_are_given_up(tmp_path: Path) -> None:
+    held = tmp_path / "password"
+    held.write_text("one")
+    settings = Kafka("changing", "broker:9092", properties={"sasl.password": SecretFile(str(held))})
+    idle, seen = Scripted([], 0), brokers.Seen()
+    brokers._release(settings, brokers.Client(idle, seen))
+    admin, key = brokers.admin_of(settings), brokers._of_process(settings)
+    assert (brokers._of_process(settings), idle.closed) == (key, False)
+    held.write_text("two")
+    assert brokers._of_process(settings) != key
+    assert idle.closed
+    assert brokers.admin_of(settings)[0] is not admin[0]

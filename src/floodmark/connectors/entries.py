@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from floodmark.semantics.encoding.dates import rows_of
+
 TOGETHER_ROWS, TOGETHER_BYTES = 16_384, 4 << 20
 """Most rows that are checked together, and bytes from which on no further row is added to them."""
 
@@ -51,8 +53,7 @@ class Columns(NamedTuple):
 
     def records(self) -> Iterator[Record]:
         """The rows one by one."""
-        rows = self.batch.to_pylist(maps_as_pydicts="strict")
-        return (Record(number, b"", row) for number, row in enumerate(rows, self.position))
+        return (Record(number, b"", row) for number, row in enumerate(rows_of(self.batch), self.position))
 
 
 class JsonTexts(NamedTuple):

@@ -55,7 +55,7 @@ def _ends_early(text: bytes) -> bool:
         json.loads(text)
     except json.JSONDecodeError as error:
         return error.pos >= len(text.decode(errors="replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return False
 
@@ -63,7 +63,7 @@ def _ends_early(text: bytes) -> bool:
 def _is_json(text: bytes) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -109,6 +109,9 @@ class _Text:
         while True:
             try:
                 end = decoder.raw_decode(self.read, self.at)[1]
+            except RecursionError as error:
+                reason = "its JSON is nested too deeply"
+                raise Unreadable(reason) from error
             except ValueError as error:
                 if not self._read_on():
                     reason = f"it is no JSON: {error}"

@@ -225,5 +225,7 @@ def parquet_columns(file: pa.NativeFile | IO[bytes]) -> Iterator[Columns]:
         for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
             yield Columns(number + 1, batch)
             number += len(batch)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; Arrow's of broken pages has none
+            raise
         raise Unreadable(str(error).split("\n")[0]) from error

@@ -239,7 +239,7 @@ class _Checker:
         if record.stored is not None:
             record = record._replace(raw=record.stored())
         elif not record.raw and record.value is not None:
-            record = record._replace(raw=json.dumps(record.value, default=str).encode())
+            record = record._replace(raw=_text_of(record.value))
         raw, exact = readable(record.raw)
         self.broken.append(Broken(position=record.position, raw=raw, reason=reason, replayable=exact))
 
@@ -389,6 +389,15 @@ def texts_of_literals(contract: type[Contract]) -> dict[str, dict[str, object]]:
         if values:
             texts[name] = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
     return texts
+
+
+def _text_of(value: object) -> bytes:
+    """A row for the quarantine as JSON; a map whose keys JSON does not have is a list of pairs."""
+    try:
+        return json.dumps(value, default=str).encode()
+    except TypeError:
+        fields = {name: _plain(field) for name, field in value.items()} if isinstance(value, dict) else _plain(value)
+        return json.dumps(fields, default=str).encode()
 
 
 def _plain(value: object) -> object:

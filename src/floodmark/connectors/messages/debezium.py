@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from floodmark.spec.rows.debezium import Debezium
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LOG_DIGITS, _ROW_DIGITS = 20, 10
+_OPERATIONS = frozenset("cudrtm")
+"""Debezium's letters of changes."""
 _TOGETHER = 1_000
 """Most changes of one place in a database's log that are remembered."""
 _NO_BEFORE = 'without the row before it: in PostgreSQL ALTER TABLE ... REPLICA IDENTITY FULL; or Debezium(read="events"), which does not need it'
@@ -187,17 +189,17 @@ def change_of(value: Mapping[str, Any]) -> Change:
     if isinstance(value.get("payload"), Mapping) and "op" not in value:
         schema = value.get("schema")
         payload = value["payload"]
-        value = _converted(payload, schema) if isinstance(schema, Mapping) else payload
+        value = _by_schema(payload, schema) if isinstance(schema, Mapping) else payload
     op, source = value.get("op"), value.get("source")
     before, after = value.get("before"), value.get("after")
     images = all(image is None or isinstance(image, Mapping) for image in (before, after))
-    if op not in {"c", "u", "d", "r", "t", "m"} or not isinstance(source, Mapping) or not images:
+    if not isinstance(op, str) or op not in _OPERATIONS or not isinstance(source, Mapping) or not images:
         reason = f"expected a change in Debezium's envelope, with op, source, before and after, got {', '.join(map(str, value)) or 'no field'}"
         raise Undecodable(reason)
     transaction = value.get("transaction")
     parts = (source.get("db"), source.get("schema"), source.get("table") or source.get("collection"))
     return Change(
-        op=str(op),
+        op=op,
         before=before,
         after=after,
         scope=f"{source.get('name', '')} {source.get('server_id', '')}".strip(),
@@ -247,6 +249,15 @@ _ORDERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 """Connector of Debezium -> (``source`` of a change) -> its place in the log."""
 
 
+def _by_schema(payload: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """The payload of an envelope by its schema. Raises Undecodable for a value that is none of its type."""
+    try:
+        return _converted(payload, schema)
+    except (ValueError, ArithmeticError, TypeError, LookupError) as error:
+        reason = f"expected values as the schema of the change declares them: {type(error).__name__}: {error}"
+        raise Undecodable(reason) from error
+
+
 def _converted(value: Any, schema: Mapping[str, Any]) -> Any:
     """A value of JSON by its schema of Kafka Connect: times, dates, decimals and bytes are such."""
     if value is None:
@@ -267,26 +278,37 @@ def _converted(value: Any, schema: Mapping[str, Any]) -> Any:
             return value
 
 
-def _instant(unit: float) -> Callable[[Any, Mapping[str, Any]], Any]:
-    return lambda value, _: (
-        _FIRST + timedelta(microseconds=int(value) * unit if unit >= 1 else int(value) // round(1 / unit))
-    )
+def _instant(unit: float, name: str) -> Callable[[Any, Mapping[str, Any]], Any]:
+    """(microseconds of a unit, its name) -> (units since 1970, schema) -> the instant; a text, which no contract takes as a time, where the instant has no date."""
+
+    def instant(value: Any, _: Mapping[str, Any]) -> Any:
+        microseconds = int(value) * int(unit) if unit >= 1 else int(value) // round(1 / unit)
+        try:
+            return _FIRST + timedelta(microseconds=microseconds)
+        except OverflowError:
+            return f"{value} {name} since 1970"
+
+    return instant
 
 
 def _decimal(value: Any, schema: Mapping[str, Any]) -> Decimal:
     scale = int(schema.get("parameters", {}).get("scale", 0))
-    return Decimal(int.from_bytes(base64.b64decode(value), "big", signed=True)).scaleb(-scale)
+    unscaled = Decimal(int.from_bytes(base64.b64decode(value), "big", signed=True)).as_tuple()
+    return Decimal((unscaled.sign, unscaled.digits, -scale))  # ``scaleb`` would round to 28 digits
 
 
-def _day(value: Any, _: Mapping[str, Any]) -> date:
-    return _FIRST.date() + timedelta(days=int(value))
+def _day(value: Any, _: Mapping[str, Any]) -> Any:
+    try:
+        return _FIRST.date() + timedelta(days=int(value))
+    except OverflowError:
+        return f"{value} days since 1970"
 
 
 _NAMED: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
-    "io.debezium.time.Timestamp": _instant(1_000),
-    "org.apache.kafka.connect.data.Timestamp": _instant(1_000),
-    "io.debezium.time.MicroTimestamp": _instant(1),
-    "io.debezium.time.NanoTimestamp": _instant(0.001),
+    "io.debezium.time.Timestamp": _instant(1_000, "milliseconds"),
+    "org.apache.kafka.connect.data.Timestamp": _instant(1_000, "milliseconds"),
+    "io.debezium.time.MicroTimestamp": _instant(1, "microseconds"),
+    "io.debezium.time.NanoTimestamp": _instant(0.001, "nanoseconds"),
     "io.debezium.time.Date": _day,
     "org.apache.kafka.connect.data.Date": _day,
     "org.apache.kafka.connect.data.Decimal": _decimal,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from floodmark.connectors.entries import Entry, Form, JsonTexts, Record, extended, together
 from floodmark.connectors.judging.strictness import check_of
-from floodmark.connectors.judging.validation import explain
+from floodmark.connectors.judging.validation import explain, kinds_of
 from floodmark.connectors.messages.debezium import Reached, Repeated, rows_of
 from floodmark.connectors.messages.decoding import decoder
 from floodmark.connectors.messages.registry import headed
@@ -85,10 +85,13 @@ class Messages:
     reached: Reached | None = None
     added: frozenset[str] = field(init=False)
     _decode: Decode = field(init=False)
+    _kinds: Mapping[str, str] = field(init=False)
+    """Name in the source -> type of a field."""
 
     def __post_init__(self) -> None:
         self.added = self.settings.adds() & inputs_of(self.contract).keys()
         self._decode = decoder(self.settings, self.where, self.source)
+        self._kinds = kinds_of(self.contract)
 
     @property
     def form(self) -> Form:
@@ -211,10 +214,13 @@ class Messages:
             except Undecodable:
                 return {}
         if isinstance(content, bytes):
+            text = content.decode("utf-8", "replace")
             try:
                 content = json.loads(content)
-            except ValueError:
-                content = content.decode("utf-8", "replace")
+            except (ValueError, RecursionError):
+                content = text
+            if len(wanted) == 1 and not isinstance(content, dict | str) and self._kinds[wanted[0]] == "string":
+                content = text  # ``42`` and ``true`` are texts, too
         if isinstance(content, dict):
             return {name: content[name] for name in wanted if name in content}
         return {wanted[0]: content} if len(wanted) == 1 and content is not None else {}

@@ -106,6 +106,8 @@ _idle: dict[tuple[tuple[int, str], str], list[Client]] = defaultdict(list)
 """By settings and topic: a consumer may take a second until it fetches of a topic that is new to it, a new one takes 10 ms."""
 _ahead: dict[tuple[tuple[int, str], str, str], _Ahead] = defaultdict(_Ahead)
 _admins: dict[tuple[int, str], tuple[AdminClient, Seen]] = {}
+_keys: dict[tuple[int, str], tuple[int, str]] = {}
+"""(process, settings) -> key of their clients, which depends on the secrets too."""
 _lock = threading.Lock()
 
 
@@ -126,8 +128,24 @@ def client_config(settings: Kafka, seen: Callable[[KafkaError], None]) -> dict[s
 
 
 def _of_process(settings: Kafka) -> tuple[int, str]:
-    """Key of clients: one must not be used by a forked process, nor with other settings."""
-    return os.getpid(), repr((settings.servers, settings.isolation, sorted(settings.properties.items())))
+    """Key of clients: one must not be used by a forked process, nor with other settings or secrets. Those of a secret that has changed since are given up."""
+    named = repr((settings.servers, settings.isolation, sorted(settings.properties.items())))
+    content = secret.digest_of(settings.properties.values())
+    key = os.getpid(), f"{named} {content}"
+    with _lock:
+        former = _keys.get((key[0], named), key)
+        _keys[key[0], named] = key
+        given_up = [] if former == key else _given_up(former)
+    for client in given_up:
+        client.consumer.close()
+    return key
+
+
+def _given_up(key: tuple[int, str]) -> list[Client]:
+    """The clients of a key, which nobody gets any more."""
+    _admins.pop(key, None)
+    ahead = [client for of in [*_ahead] if of[0] == key for client in _ahead.pop(of).clients.values()]
+    return [*ahead, *(client for of in [*_idle] if of[0] == key for client in _idle.pop(of))]
 
 
 def admin_of(settings: Kafka) -> tuple[AdminClient, Seen]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ from floodmark.core.errors import ConnectorError
 from floodmark.core.fingerprint import digest
 from floodmark.lake.folder.paths import is_local
 from floodmark.lake.folder.storage import file_system
+from floodmark.lake.table import entries
 from floodmark.lake.table.commits import Landed
+from floodmark.semantics.encoding.dates import rows_of
 from floodmark.spec.rows.connector import DeltaTable
 from floodmark.spec.rows.source import Source
 
@@ -44,23 +47,24 @@ class DeltaReader(Reader):
     def pending(
         self,
         landed: Mapping[str, Landed],
-        positions: Mapping[str, str] = NOWHERE,  # noqa: ARG002 - its units have names
+        positions: Mapping[str, str] = NOWHERE,
     ) -> Pending:
-        """The versions after the last one that landed, as units.
+        """The versions after the last one that landed, as units. Their position is the id of the table's first version, which another table of that path does not have.
 
         Raises:
-            ConnectorError: CONNECTOR-004 no such table, 005 the next version is gone.
+            ConnectorError: CONNECTOR-004 no such table, 005 the next version is gone, 009 the table was made anew.
         """
-        last = (int(name.removeprefix(_PREFIX)) for name in of_last_commit(landed))
+        last = [int(name.removeprefix(_PREFIX)) for name in of_last_commit(landed)]
         done = max(last, default=self.settings.starting_version - 1)
-        files, path = file_system(f"{self.settings.path}/_delta_log")
-        names = (file.base_name for file in files.get_file_info(FileSelector(path, allow_not_found=True)))
-        versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        versions = (self._behind(done) if last else None) or self._listed()
         if not versions:
             fix = "Correct the path in DeltaTable(...), or write the table first."
             raise ConnectorError(
                 self._where, f"a Delta table at {self.settings.path}", "none", fix, code="CONNECTOR-004"
             )
+        created = self._created()
+        if last and (versions[-1] < done or created not in {"", positions.get("") or created}):
+            raise self._made_anew(versions[-1], done)
         if versions[0] > done + 1:
             fix = (
                 f"Land it from there with DeltaTable(..., starting_version={versions[0]}) under a new source name, "
@@ -70,7 +74,38 @@ class DeltaReader(Reader):
             raise ConnectorError(
                 self._where, f"version {done + 1} of {self.settings.path}", got, fix, code="CONNECTOR-005"
             )
-        return Pending([Unit(name=f"{_PREFIX}{version}") for version in versions if version > done])
+        position = created or positions.get("", "")
+        return Pending([Unit(name=f"{_PREFIX}{version}", position=position) for version in versions if version > done])
+
+    def _behind(self, done: int) -> Sequence[int] | None:
+        """The version that has landed last and those behind it, without a look at the whole log; None if only that can tell."""
+        newest = entries.newest(self.settings.path)
+        is_told = newest is not None and (newest == done or entries.has_entry(self.settings.path, done + 1))
+        return range(done, newest + 1) if newest is not None and is_told else None
+
+    def _listed(self) -> Sequence[int]:
+        """The versions whose entries are in the log."""
+        files, path = file_system(f"{self.settings.path}/_delta_log")
+        names = (file.base_name for file in files.get_file_info(FileSelector(path, allow_not_found=True)))
+        return sorted(int(name[:20]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def _created(self) -> str:
+        """Id of the table in its first version; empty where the log no longer has that."""
+        first = entries.entry(self.settings.path, 0)
+        stated = (
+            (action["metaData"]["id"] for action in entries.actions(first) if "metaData" in action) if first else ()
+        )
+        return str(next(iter(stated), ""))
+
+    def _made_anew(self, newest: int, done: int) -> ConnectorError:
+        got = f"another table, whose newest version is {newest}; {done} has landed"
+        fix = (
+            "It was deleted and made anew, or restored from a copy. Land it under a new source name, with a union of both for their readers; or put "
+            "the table back that was there."
+        )
+        return ConnectorError(
+            self._where, f"the table of {self.settings.path} that has landed so far", got, fix, code="CONNECTOR-009"
+        )
 
     def on_disk(self, most: int) -> OnDisk | None:  # noqa: ARG002 - only the folder is looked for
         """As ``Reader``."""
@@ -94,7 +129,7 @@ class DeltaReader(Reader):
             self._files(actions, version, str(info.get("operation", "a change"))),
             files,
             path,
-            self._physical(files, path, version),
+            self._columns(files, path, version),
             commit_columns,
             self.settings,
             self._where,
@@ -136,23 +171,89 @@ class DeltaReader(Reader):
             raise ConnectorError(self._where, f"only appends in {self.settings.path}", got, fix, code="CONNECTOR-006")
         return [_File(add, None) for add in added]
 
-    def _physical(self, files: FileSystem, path: str, version: int) -> dict[str, str]:
-        """Column names in the files to their names in the table: the newest schema at or before a version."""
+    def _columns(self, files: FileSystem, path: str, version: int) -> dict[str, _Column]:
+        """Column name in the files -> the column, by the newest schema at or before a version; empty if the log no longer has one.
+
+        The schema of the version that was read last is remembered: very many versions may lie behind the last change of the schema.
+        """
+        known = _schemas.get(self.settings.path, _Schema(-1, "", {}))
+        columns, created = dict[str, _Column](), self._created()
         for older in range(version, -1, -1):
+            if older == known.version and created and known.created == created:
+                columns = known.columns
+                break
             try:
                 with files.open_input_stream(f"{path}/_delta_log/{older:020d}.json", compression=None) as opened:
                     actions = [json.loads(line) for line in opened.read().splitlines() if b'"metaData"' in line]
             except FileNotFoundError:
                 break
-            for action in actions:
-                fields = json.loads(action["metaData"]["schemaString"])["fields"]
-                return {f["metadata"].get("delta.columnMapping.physicalName", f["name"]): f["name"] for f in fields}
-        return {}
+            stated = next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None)
+            if stated is not None:
+                columns = _columns_of(stated)
+                break
+        if columns:
+            _schemas[self.settings.path] = _Schema(version, created, columns)
+        return columns
 
 
 def reader(settings: DeltaTable, source: Source) -> DeltaReader:
     """The reader of a source that is a table of others."""
     return DeltaReader(settings, source.name)
+
+
+class _Column(NamedTuple):
+    """A column of the table.
+
+    Args:
+        name: in the table.
+        type: in Delta's JSON form.
+    """
+
+    name: str
+    type: Any
+
+    def typed(self, text: str | None) -> Any:
+        """(value of a partition as the log has it) -> the value; the text itself where it is none of the type, for the contract to judge."""
+        if text is None or (not text and self.type != "string"):  # Delta's text of a null
+            return None
+        if self.type == "boolean":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        try:
+            return _READ[str(self.type).partition("(")[0]](text)
+        except (KeyError, ValueError, ArithmeticError):
+            return text
+
+
+def _columns_of(schema: str) -> dict[str, _Column]:
+    """(schema in Delta's JSON form) -> (column name in the files -> the column)."""
+    return {
+        field["metadata"].get("delta.columnMapping.physicalName", field["name"]): _Column(field["name"], field["type"])
+        for field in json.loads(schema)["fields"]
+    }
+
+
+class _Schema(NamedTuple):
+    """The schema of a version.
+
+    Args:
+        version: of the table.
+        created: id of the table in its first version.
+        columns: column name in the files -> the column.
+    """
+
+    version: int
+    created: str
+    columns: dict[str, _Column]
+
+
+_schemas: dict[str, _Schema] = {}
+"""Path of a table -> the schema of the version that this process has read last."""
+_READ: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), int),
+    **dict.fromkeys(("float", "double"), float),
+    "decimal": Decimal,
+}
+"""Delta's type -> (text) -> the value; texts of other types are read as the contract reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +277,7 @@ class _Version:
         data_files: of the version, in the order of their rows.
         files: the file system of the table.
         path: of the table in the file system.
-        names: column name in the files -> name in the table.
+        columns: column name in the files -> the column.
         commit_columns: column -> value that every row of the version gets.
         settings: as the author wrote them.
         where: for messages.
@@ -185,7 +286,7 @@ class _Version:
     data_files: list[_File]
     files: FileSystem
     path: str
-    names: dict[str, str]
+    columns: dict[str, _Column]
     commit_columns: dict[str, Any]
     settings: DeltaTable
     where: str
@@ -199,7 +300,8 @@ class _Version:
         number = 0
         for file in self.data_files:
             values = (file.action.get("partitionValues") or {}).items()
-            fixed = {self.names.get(name, name): value for name, value in values}
+            named = ((self._column(name), value) for name, value in values)
+            fixed = {column.name: column.typed(value) for column, value in named}
             if file.change is not None:
                 fixed[CHANGE_TYPE] = file.change
             for row in self._rows(unquote(file.action["path"])):
@@ -210,8 +312,11 @@ class _Version:
         location = name if "://" in name or name.startswith("/") else f"{self.path}/{name}"
         with self._opened(location) as opened:
             for batch in pq.ParquetFile(opened).iter_batches(batch_size=_BATCH_ROWS):
-                columns = [self.names.get(column, column) for column in batch.schema.names]
-                yield from pa.RecordBatch.from_arrays(batch.columns, names=columns).to_pylist()
+                names = [self._column(name).name for name in batch.schema.names]
+                yield from rows_of(pa.RecordBatch.from_arrays(batch.columns, names=names))
+
+    def _column(self, name: str) -> _Column:
+        return self.columns.get(name) or _Column(name, "string")
 
     def _opened(self, location: str) -> NativeFile:
         try:

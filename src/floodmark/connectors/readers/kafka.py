@@ -35,6 +35,7 @@ from floodmark.lake.table.commits import Landed
 from floodmark.spec.rows.contract import Contract
 from floodmark.spec.rows.kafka import Kafka
 from floodmark.spec.rows.source import Source
+from floodmark.spec.values import secret
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -261,8 +262,9 @@ class KafkaReader(Reader):
         kafka, pause = library(), _FIRST_PAUSE_SECONDS
         unknown = {kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001 - its name
         electing = {kafka.KafkaError.LEADER_NOT_AVAILABLE, kafka.KafkaError.NOT_LEADER_FOR_PARTITION}
-        (admin, seen), until = admin_of(self.settings), time.monotonic() + ASK_SECONDS
+        until = time.monotonic() + ASK_SECONDS
         while True:
+            admin, seen = admin_of(self.settings)  # another one once a secret has changed
             try:
                 return ask(admin, self.settings, since)
             except kafka.KafkaException as error:
@@ -372,6 +374,7 @@ class _Range:
         """The messages of the range, those that are taken over at once together."""
         consumer, seen = client.consumer, client.seen
         heard, most, left = time.monotonic(), _FIRST_MESSAGES, self.last - self.first + 1
+        secrets = secret.digest_of(self.reader.settings.properties.values())
         while True:
             messages = client.surplus or consumer.consume(min(most, left), _POLL_SECONDS)  # waits for all of them
             within, is_over, client.surplus = self._within(messages)
@@ -389,6 +392,9 @@ class _Range:
                 heard, seen.last = now, ""
             elif now - heard > ASK_SECONDS:
                 self.reader.wait(seen.last or "no message", _LONGEST_PAUSE_SECONDS)
+                if secret.digest_of(self.reader.settings.properties.values()) != secrets:
+                    got = "a consumer whose secret was changed meanwhile"
+                    raise Moved(self.reader.where, self._expected, got, self._fix, code="CONNECTOR-234")
 
     def _within(self, messages: list[Message]) -> tuple[list[Message], bool, list[Message]]:
         """Of messages and errors those messages that are in the range, whether nothing of the range comes behind them, and what comes behind the range.

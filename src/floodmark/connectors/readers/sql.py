@@ -26,6 +26,7 @@ from floodmark.core.patience import is_patient, waits
 from floodmark.lake.table.commits import Landed
 from floodmark.spec.rows.source import Source
 from floodmark.spec.rows.sql_table import SqlTable
+from floodmark.spec.values import secret
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -123,7 +124,8 @@ class SqlReader(Reader):
 
     def open(self, unit: Unit) -> Values:
         """The rows of a range, in order."""
-        low, _, high = unit.name.partition("..")
+        high = unit.position
+        low = unit.name.removesuffix(f"..{high}")
         return Values(self._rows("" if low == "beginning" else low, high))
 
     @property
@@ -349,7 +351,8 @@ def _value(position: str) -> Any:
     return _KINDS[kind].read(text)
 
 
-_engines: dict[tuple[int, str], Engine] = {}
+_engines: dict[tuple[int, str], tuple[str, Engine]] = {}
+"""With the digest of the files that their secrets are of."""
 _looks: dict[tuple[int, str], deque[_Look]] = {}
 _lock = threading.Lock()
 
@@ -362,9 +365,11 @@ def _of_process(reader: SqlReader) -> tuple[int, str]:
 def _engine(reader: SqlReader) -> Engine:
     """The engine of a process for a table. Raises ConnectorError and SetupError, as ``engine_of``."""
     settings, key = reader.settings, _of_process(reader)
+    content = secret.digest_of((settings.url, settings.password))
     with _lock:
-        if key in _engines:
-            return _engines[key]
+        known, former = _engines.get(key, ("", None))
+        if former is not None and known == content:
+            return former
     engine = engine_of(
         settings.url,
         settings.password,
@@ -373,4 +378,7 @@ def _engine(reader: SqlReader) -> Engine:
         options=lambda _: {"pool_recycle": _POOLED_SECONDS},
     )
     with _lock:
-        return _engines.setdefault(key, engine)
+        _engines[key] = content, engine
+    if former is not None:  # a secret was changed
+        former.dispose()
+    return engine

@@ -109,13 +109,13 @@ def is_table(path: str) -> bool:
 def newest(path: str) -> int | None:
     """The newest version of a table; None if there is no table, or if its log has no readable checkpoint pointer or entry."""
     known = checkpointed(path)
-    if known is None or not _has_entry(path, known):
+    if known is None or not has_entry(path, known):
         return None
     step = 1
-    while _has_entry(path, known + step):
+    while has_entry(path, known + step):
         known, step = known + step, step * 2
     while step := step // 2:  # entries after a checkpoint have no gap
-        known += step if _has_entry(path, known + step) else 0
+        known += step if has_entry(path, known + step) else 0
     return known
 
 
@@ -371,5 +371,6 @@ def checkpointed(path: str) -> int | None:
         return None
 
 
-def _has_entry(path: str, version: int) -> bool:
+def has_entry(path: str, version: int) -> bool:
+    """Whether the log entry of a table version is there."""
     return exists(f"{path}/{LOG}/{entry_of(version)}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,12 @@ def read(secret: Secret) -> str:
         return Path(secret.path).read_text("utf-8").strip()
     except OSError:
         return ""
+
+
+def digest_of(secrets: Iterable[object]) -> str:
+    """A digest of what the files among some settings hold, which changes with any of them; empty without a file."""
+    files = [read(held) for held in secrets if isinstance(held, SecretFile)]
+    return hashlib.blake2b(repr(files).encode(), digest_size=16).hexdigest() if files else ""
 
 
 def described(secret: Secret) -> str:
