@@ -28,9 +28,11 @@ from floodmark import Env, Stream, ToFiles, ToKafka, ToWebhook, operator
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
 from floodmark.deliveries import files, kafka, results
 from floodmark.deliveries.files import MANIFEST
+from floodmark.deliveries.follow import Log
 from floodmark.deliveries.run import Delivery, deliver
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
+from floodmark.lake.stream.delivered import position_file
 from floodmark.spec.assets.delivery import Route, routes
 from floodmark.spec.values.schema import RETRACTION
 
@@ -135,6 +137,57 @@ def test_a_program_that_refuses_a_change_stops_the_delivery(lake: Lake, hook: Ho
         deliver(bound(ToWebhook(hook.url, start="earliest")), lake, until_caught_up=True)
 
 
+def test_a_program_with_long_answers_is_told_each_change_once(lake: Lake, hook: Hook) -> None:
+    hook.content = b"x" * 3_000
+    deliver(bound(ToWebhook(hook.url, start="earliest")), lake, until_caught_up=True)
+    assert sorted(hook.seen) == [("upsert", "a", 10), ("upsert", "b", 2)]
+
+
+def test_a_program_that_closes_connections_is_told_each_change_once(lake: Lake, hook: Hook) -> None:
+    hook.closes = True
+    deliver(bound(ToWebhook(hook.url, start="earliest")), lake, until_caught_up=True)
+    assert sorted(hook.seen) == [("upsert", "a", 10), ("upsert", "b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("https://hooks.example.com/Größe", {}),
+        ("https://hooks.example.com/a?b=c d", {}),
+        ("https://hooks.example.com/", {"X-Shop": "Київ"}),
+        ("https://hooks.example.com/", {"X Shop": "a"}),
+        ("https://hooks.example.com/", {"X-Shop": "a\nX-Other: b"}),
+    ],
+)
+def test_what_http_does_not_carry_is_refused_before_the_first_request(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, url: str, headers: dict[str, str]
+) -> None:
+    monkeypatch.setenv("HOOK", url)
+    with pytest.raises(ConnectorError, match="DELIVERY-003 delivery 'totals_to_webhook'"):
+        deliver(bound(ToWebhook(Env("HOOK"), headers=headers)), lake, until_caught_up=True)
+
+
+def test_changes_behind_the_first_start_are_told_though_it_was_killed_among_them(
+    lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, now = bound(ToWebhook(hook.url)), Log.now
+
+    def committing(log: Log) -> Any:
+        """A commit comes right behind the look that says where the delivery begins."""
+        position = now(log)
+        small_lake.batch(lake, 2, [row("d", 4, 8), row("e", 5, 9)])
+        monkeypatch.setattr(Log, "now", now)
+        return position
+
+    monkeypatch.setattr(Log, "now", committing)
+    hook.answers = [204, 422]  # the second change ends the delivery
+    with pytest.raises(ConnectorError, match="DELIVERY-008"):
+        deliver(told, lake, until_caught_up=True)
+    deliver(told, lake, until_caught_up=True)
+    assert hook.seen == [("upsert", "d", 4), ("upsert", "e", 5)] * 2
+    assert [key for key, *_ in hook.requests[:2]] == [key for key, *_ in hook.requests[2:]]
+
+
 def test_wrong_settings_are_refused() -> None:
     for wrong in ({"timeout": "0 s"}, {"start": "now"}):
         with pytest.raises(DefinitionError, match="DEFINITION-337 ToWebhook"):
@@ -154,6 +207,31 @@ def test_wrong_settings_are_refused() -> None:
 
 
 # ---- folders
+
+
+def test_a_lake_that_has_moved_tells_a_program_the_rest_once_its_position_names_it(
+    lake: Lake, hook: Hook, tmp_path: Path
+) -> None:
+    told = bound(ToWebhook(hook.url, start="earliest"))
+    deliver(told, lake, until_caught_up=True)
+    moved = Lake(str(tmp_path / "moved"))
+    Path(lake.root).rename(moved.root)
+    small_lake.batch(moved, 2, [row("d", 4, 8)])
+    file = position_file(moved, told.name)
+    with pytest.raises(LifecycleError, match=f'LIFECYCLE-241 .*write "{moved.root}" as "lake" into {file}'):
+        deliver(told, moved, until_caught_up=True)
+    Path(file).write_text(Path(file).read_text().replace(lake.root, moved.root))
+    deliver(told, moved, until_caught_up=True)
+    assert hook.seen[2:] == [("upsert", "d", 4)]
+
+
+def test_an_empty_text_in_a_csv_is_not_a_null(lake: Lake, tmp_path: Path) -> None:
+    small_lake.batch(lake, 2, [row(None, 5, 7), row("", 7, 9), row('a "b",\nc', 8, 10)])
+    deliver(bound(ToFiles(str(tmp_path / "out"), format="csv", changes=True)), lake, until_caught_up=True)
+    (file,) = (tmp_path / "out").glob("*.csv")
+    assert {line.partition(",2020")[0] for line in file.read_text().splitlines()} >= {"", '""', "a", '"a ""b"",', 'c"'}
+    read = duckdb.sql(f"SELECT key, total FROM read_csv('{file}', allow_quoted_nulls=false)").fetchall()
+    assert {*read} == {(None, 5), ("", 7), ('a "b",\nc', 8), ("a", 10), ("b", 2)}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
@@ -497,6 +575,7 @@ def test_a_second_process_fences_the_first(lake: Lake, broker: Broker) -> None:
     def elsewhere(_: Delivery) -> None:
         sink = sent.delivery.sink(sent)
         sink.prepare()
+        sink.claim(lake.root)
         sink.close()
         small_lake.batch(lake, 2, [row("d", 4, 8)])
 
@@ -504,6 +583,26 @@ def test_a_second_process_fences_the_first(lake: Lake, broker: Broker) -> None:
         deliver(sent, lake, stop=stop, on_delivery=elsewhere)
     deliver(sent, lake, until_caught_up=True)
     assert last_values(broker, topic) == small_lake.totals(lake)
+
+
+def test_another_lake_is_refused_and_does_not_stop_the_first(lake: Lake, broker: Broker, tmp_path: Path) -> None:
+    topic, fork, stop = broker.topic(1), small_lake.make(tmp_path / "fork"), threading.Event()
+    sent, deliveries = route(TOTALS, "kafka", broker.servers, topic), list[Delivery]()
+
+    def elsewhere(delivery: Delivery) -> None:
+        deliveries.append(delivery)
+        if len(deliveries) == 2:
+            stop.set()
+            return
+        refused = (
+            f"LIFECYCLE-241 .*got lake {lake.root}.*kafka-consumer-groups .*--group floodmark-delivery-{sent.name}"
+        )
+        with pytest.raises(LifecycleError, match=refused):
+            deliver(sent, fork, until_caught_up=True)
+        small_lake.batch(lake, 2, [row("d", 4, 8)])
+
+    deliver(sent, lake, stop=stop, on_delivery=elsewhere)
+    assert last_values(broker, topic) == small_lake.totals(lake) == {"a": 10, "b": 2, "d": 4}
 
 
 def test_a_topic_that_is_not_there_is_told(lake: Lake, broker: Broker) -> None:

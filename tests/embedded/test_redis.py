@@ -18,7 +18,9 @@ from streams import PLAIN, WINDOWED
 from floodmark import Env, ToRedis
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
+from floodmark.deliveries.results import Selection
 from floodmark.deliveries.run import Delivery, deliver
+from floodmark.deliveries.sink import Change
 from floodmark.engines.embedded.sail.session import Sail
 from floodmark.lake.folder.paths import Lake
 from floodmark.spec.assets.delivery import Route, routes
@@ -132,6 +134,38 @@ def test_keys_of_others_are_not_touched(lake: Lake, server: Server) -> None:
     assert client.get("totals:mine") == client.get("su[m]*:other") == b"1"
     with pytest.raises(ConnectorError, match="DELIVERY-004 .*those of delivery 'totals_to_redis'"):
         deliver(bound(server.url, prefix="su[m]?", name="another"), lake, until_caught_up=True)
+
+
+def test_keys_that_others_write_later_stay_when_all_is_delivered_anew(lake: Lake, server: Server) -> None:
+    deliver(bound(server.url), lake, until_caught_up=True)
+    deliver(bound(server.url, prefix="totals:eu", name="eu"), lake, until_caught_up=True)
+    client = server.client()
+    client.set("totals:mine", "1")
+    client.delete("_floodmark:totals_to_redis")
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
+    deliver(bound(server.url), lake, until_caught_up=True)
+    assert client.get("totals:mine") == b"1"
+    assert totals(server, "totals:eu") == {"a": 10, "b": 2}
+    client.delete("totals:mine", *client.keys("totals:eu:*"))
+    assert totals(server) == {"a": 10, "d": 4}
+
+
+def test_a_file_that_goes_while_it_is_read_leads_to_all_results(
+    lake: Lake, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(bound(server.url), lake, until_caught_up=True)
+    small_lake.batch(lake, 2, [row("b", 2, 7, RETRACTION), row("d", 4, 8)])
+    changes, deliveries = Selection.changes, list[Delivery]()
+
+    def gone(_: Selection) -> Iterator[list[Change]]:
+        monkeypatch.setattr(Selection, "changes", changes)
+        yield []
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Selection, "changes", gone)
+    deliver(bound(server.url), lake, until_caught_up=True, on_delivery=deliveries.append)
+    assert totals(server) == {"a": 10, "d": 4}
+    assert [one.whole for one in deliveries] == [True]
 
 
 def test_another_process_of_the_delivery_is_told_apart(lake: Lake, server: Server, tmp_path: Path) -> None:

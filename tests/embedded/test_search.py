@@ -196,6 +196,17 @@ def test_documents_of_others_are_not_touched(lake: Lake, server: Server, tmp_pat
     assert totals(server, "sums") == {"a": 10, "b": 2}
 
 
+def test_an_index_whose_name_begins_as_that_of_another_delivery_stays(
+    lake: Lake, server: Server, tmp_path: Path
+) -> None:
+    other = small_lake.make(tmp_path / "other", times=2)
+    deliver(bound(server.url, index="totals-eu"), other, until_caught_up=True)
+    deliver(bound(server.url, index="totals-2024"), other, until_caught_up=True)
+    deliver(bound(server.url), lake, until_caught_up=True)
+    assert totals(server) == {"a": 10, "b": 2}
+    assert totals(server, "totals-eu") == totals(server, "totals-2024") == {"a": 20, "b": 4}
+
+
 def test_an_alias_of_somebody_that_has_the_name_of_the_next_index_is_refused(lake: Lake, server: Server) -> None:
     server.ask("PUT", "/theirs/_doc/1", {"mine": 1})
     alias = {"add": {"index": "theirs", "alias": "totals-000000"}}

@@ -11,11 +11,13 @@ from typing import Any
 
 
 class Hook:
-    """A program that is called; ``answers`` says what it answers next, or waits."""
+    """A program that is called; ``answers`` says what it answers next, or waits; ``content`` is that of each answer, behind which it ``closes`` the connection."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, Any], str | None]] = []
         self.answers: list[int | Callable[[], int]] = []
+        self.content = b""
+        self.closes = False
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -24,10 +26,12 @@ class Hook:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 hook.requests.append((self.headers["Idempotency-Key"], body, self.headers["X-Token"]))
-                answer = hook.answers.pop(0) if hook.answers else 204
+                answer = hook.answers.pop(0) if hook.answers else 200 if hook.content else 204
                 self.send_response(answer if isinstance(answer, int) else answer())
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(hook.content)))
                 self.end_headers()
+                self.wfile.write(hook.content)
+                self.close_connection = hook.closes
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import small_lake
 from deltalake import DeltaTable, write_deltalake
 from events import Event
+from pyarrow import dataset
 from small_lake import TOTALS, row
 from switch_process import rebuild
 
 from floodmark import Delivery, Env, Stream, ToSql, Tumbling, count, operator, operator_asset
 from floodmark.core.errors import ConnectorError, DefinitionError, LifecycleError
 from floodmark.deliveries import run as delivering
+from floodmark.deliveries.results import Database, Results
 from floodmark.deliveries.run import deliver
 from floodmark.deliveries.sql import KEY, POSITIONS, SqlSink
 from floodmark.lake.folder.paths import Lake
@@ -32,7 +35,8 @@ from floodmark.lake.restore.rollback import roll_back
 from floodmark.lake.stream import delivered
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route, routes
-from floodmark.spec.values.schema import RETRACTION
+from floodmark.spec.graph.operator import Output
+from floodmark.spec.values.schema import RETRACTION, Column, Schema
 
 Sql = Callable[..., list[Any]]
 
@@ -323,6 +327,18 @@ def test_two_lakes_do_not_deliver_to_one_table_under_one_name(lake: Lake, url: s
     assert len(sql("SELECT * FROM mine")) == 2
 
 
+def test_a_lake_that_has_moved_is_told_how_it_gets_the_sink(lake: Lake, url: str, sql: Sql, tmp_path: Path) -> None:
+    deliver(route(url), lake, until_caught_up=True)
+    moved = Lake(str(tmp_path / "moved"))
+    Path(lake.root).rename(moved.root)
+    statement = f"DELETE FROM {POSITIONS} WHERE delivery = 'totals_to_sql'"
+    with pytest.raises(LifecycleError, match=f"If this lake is the other one, moved, .*: {statement}, which"):
+        deliver(route(url), moved, until_caught_up=True)
+    sql(statement)
+    deliver(route(url), moved, until_caught_up=True)
+    assert totals(sql) == last_values(moved)
+
+
 @pytest.mark.parametrize(("schema", "positions"), [(None, POSITIONS), ("main", f"main.{POSITIONS}")])
 def test_another_lake_takes_no_position_over_with_a_table_of_its_own(
     lake: Lake, url: str, sql: Sql, tmp_path: Path, schema: str | None, positions: str
@@ -332,8 +348,8 @@ def test_another_lake_takes_no_position_over_with_a_table_of_its_own(
     fork = small_lake.make(tmp_path / "fork")
     with pytest.raises(
         LifecycleError,
-        match=f"LIFECYCLE-241 delivery 'totals_to_sql': expected a position of lake {fork.root} .*got lake {lake.root}, into table main.totals"
-        rf"\. Give this delivery a name of its own, .*DELETE FROM {positions} WHERE delivery = 'totals_to_sql'",
+        match=f"LIFECYCLE-241 delivery 'totals_to_sql': expected a sink that lake {fork.root} delivers to, got lake {lake.root}, into table main.totals"
+        rf"\. Only one lake .* a name and a place of its own, .*DELETE FROM {positions} WHERE delivery = 'totals_to_sql'",
     ):
         deliver(route(url, table="mine", schema=schema), fork, until_caught_up=True)
     assert sql(f"SELECT * FROM {POSITIONS}") == noted
@@ -352,10 +368,37 @@ def test_a_time_behind_the_year_9999_is_told_with_its_row(lake: Lake, url: str, 
     with pytest.raises(
         ConnectorError,
         match=r"DELIVERY-028 delivery 'totals_to_sql', column window_end: expected a time between the years 1 and 9999.*"
-        r"got 10000-01-01 00:00:00.000000Z\. .*least\(window_end, .*floodmark restart totals_to_sql. The row: .*\"key\"",
+        r"got \+10000-01-01T00:00:00Z\. .*least\(window_end, .*floodmark restart totals_to_sql. The row: .*\"key\"",
     ):
         deliver(route(url), lake, until_caught_up=True)
     assert totals(sql) == {"a": 10, "b": 2}
+
+
+def test_both_zeros_are_one_key(tmp_path: Path) -> None:
+    columns = (Column(name="number", type="double"), Column(name="n", type="bigint"))
+    output = Output(name="", table="zeros", schema=Schema(columns), revisable=True, keys=("number",))
+    zeros = replace(route("sqlite://"), output=output)
+    named = set[bytes]()
+    with closing(Database(tmp_path)) as database:
+        for number, zero in enumerate((-0.0, 0.0)):
+            rows = pa.table({"number": [zero], "n": [1], "_kind": [0], "_sequence": [number]})
+            (documents,) = Results(zeros, database).appended(dataset.dataset(rows), 1).documents()
+            named |= {*documents.keys}
+    assert named == {b'{"number":0.0}'}
+
+
+def test_a_file_that_goes_before_it_is_read_is_told_as_one(lake: Lake, tmp_path: Path) -> None:
+    routed, files = route("sqlite://"), [f"{tmp_path}/{number}.parquet" for number in range(2)]
+    table = DeltaTable(lake.output("totals")).to_pyarrow_table()
+    for file in files:
+        pq.write_table(table, file)
+    with closing(Database(tmp_path)) as database:
+        changes = Results(routed, database).appended(dataset.dataset(files, format="parquet"), 1)
+        assert len([change for batch in changes.changes() for change in batch]) == 3
+        Path(files[1]).unlink()
+        for read in (changes.changes, changes.documents):
+            with pytest.raises(FileNotFoundError):
+                list(read())
 
 
 def test_a_position_that_another_process_has_moved_is_not_overwritten(lake: Lake, url: str, sql: Sql) -> None:

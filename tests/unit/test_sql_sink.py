@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,8 +17,10 @@ from small_lake import TOTALS
 
 from floodmark import ToSql
 from floodmark.core.errors import ConnectorError
+from floodmark.core.types import parse
 from floodmark.deliveries.sink import Change, Changes
 from floodmark.deliveries.sql import KEY, POSITIONS, SqlSink
+from floodmark.deliveries.sql_columns import plain_of
 from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.graph.operator import Output
@@ -142,6 +145,44 @@ def test_values_of_every_type_come_back(url: str) -> None:
     texts = {name: json.loads(str(found.pop(name))) for name in ("many", "named", "parts")}
     assert texts == {"many": ROW["many"], "named": ROW["named"], "parts": {"a": 1, "b": NOON.isoformat()}}
     assert found == {name: ROW[name] for name in found}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("map<date,double>", {date(2020, 1, 1): math.nan}, '{"2020-01-01": "nan"}'),
+        ("map<timestamp,bigint>", {NOON: 1}, '{"2025-02-28T23:59:59.999999Z": 1}'),
+        ("map<boolean,bigint>", {True: 1}, '{"true": 1}'),
+        ("array<double>", [math.inf, 1.5], '["inf", 1.5]'),
+        ("array<decimal(38,10)>", [Decimal("0E-10")], '["0.0000000000"]'),
+        ("decimal(38,10)", Decimal("0E-10"), "0.0000000000"),
+    ],
+)
+def test_a_value_that_json_lacks_is_a_text(kind: str, value: Any, text: str) -> None:
+    assert plain_of(parse(kind), "stop", "sqlite")(value) == text
+
+
+def test_a_column_of_an_odd_name_is_added_under_that_name(url: str) -> None:
+    name = 'a :b%c%%"d`e ключ'
+    columns = (Column(name="key", type="string"), Column(name=name, type="bigint"))
+    delivery = ToSql(url, table="odd")
+    output = Output(name="", table="odd", schema=Schema(columns), revisable=True, keys=("key",))
+    route = Route(name="odd_to_sql", operator=TOTALS, output=output, delivery=delivery)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        sa.Table(
+            "odd", sa.MetaData(), sa.Column(KEY, sa.CHAR(32), primary_key=True), sa.Column("key", sa.Text())
+        ).create(connection)
+    engine.dispose()
+    with closing(delivery.sink(route)) as sink:
+        assert isinstance(sink, SqlSink)
+        sink.prepare()
+        sink.claim("/lake")
+        position = Delivered(table="t", version=0, number=0, lake="/lake")
+        row = {"key": "k", name: 7}
+        batch = [Change("a" * 32, row, {"key": "k"}, 0)]
+        sink.deliver(Changes(batches=iter([batch]), documents=iter(()), position=position, before=None), 0)
+    assert sinks.rows(url, "odd") == [{KEY: "a" * 32, **row}]
 
 
 def test_a_result_is_updated_deleted_and_there_once(url: str) -> None:

@@ -9,9 +9,10 @@ from json.encoder import encode_basestring
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from floodmark.deliveries.dates import has_dates
 from floodmark.deliveries.documents import document
+from floodmark.semantics.encoding.dates import has_dates
 from floodmark.semantics.encoding.identity import identities, identity
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -37,6 +38,11 @@ def objects_of(names: Sequence[str], texts: Sequence[list[str]]) -> list[bytes]:
     fields = (f"{encode_basestring(name)}:".replace("%", "%%") + "%s" for name in names)
     template = f"{{{','.join(fields)}}}"
     return [text.encode() for text in map(template.__mod__, zip(*texts, strict=True))]
+
+
+def of_key(column: pa.Array) -> pa.Array:
+    """A column of a key: -0.0 and 0.0 name one result, as in ``identity``."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def identities_of(columns: Iterable[pa.Array]) -> list[bytes]:

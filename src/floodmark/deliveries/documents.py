@@ -15,6 +15,12 @@ def document(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
+def field_name(key: Any) -> str:
+    """(key of a map or struct) -> the name of a field: a text as it is, another value as JSON has it."""
+    value = plain(key)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def plain(value: Any) -> Any:
     """A value as JSON has values."""
     match value:
@@ -29,7 +35,7 @@ def plain(value: Any) -> Any:
         case bytes():
             return value.hex()
         case Mapping():
-            return {str(name): plain(inner) for name, inner in value.items()}
+            return {field_name(name): plain(inner) for name, inner in value.items()}
         case list() | tuple():
             return [plain(inner) for inner in value]
         case _:

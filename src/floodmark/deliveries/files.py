@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -42,6 +40,8 @@ _NAME_BYTES = 255
 """Most bytes of the name of a folder."""
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]""")
 """What Hive and Spark escape in the name of a folder."""
+_SPECIAL = re.compile(r"""[",\r\n]""")
+"""What a CSV has in quotes."""
 _TOGETHER = 50_000
 """Most changes that are in memory at a time, to be divided among folders."""
 _OWN = re.compile(r"\.?(\d{10})-\d+(\.\d+)?\.(parquet|csv|json)(\.draft)?")
@@ -74,6 +74,11 @@ class FilesSink(Sink):
     def takes_deletes(self) -> bool:
         """Only as changes; otherwise all rows are written anew when some are gone."""
         return self.settings.changes
+
+    @property
+    def takeover(self) -> str:
+        """As ``Sink``."""
+        return f"remove {self.settings.folder}/{MANIFEST}, which delivers all anew"
 
     def prepare(self) -> None:
         """Make the folder.
@@ -389,10 +394,18 @@ def _escaped(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
-def _csv(cells: list[Any]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue().encode()
+def _csv(cells: Sequence[Any]) -> bytes:
+    """A line. A text that is empty stands in quotes, so that a null is another one; so does a null that stands alone, as readers skip empty lines."""
+    if [*cells] == [None]:
+        return b'""\n'
+    return f"{','.join(map(_quoted, cells))}\n".encode()
+
+
+def _quoted(cell: Any) -> str:
+    if cell is None:
+        return ""
+    text = str(cell)
+    return text if text and not _SPECIAL.search(text) else '"' + text.replace('"', '""') + '"'
 
 
 def _cell(value: Any) -> Any:

@@ -108,7 +108,7 @@ class Log:
 
     def newest(self) -> int | None:
         """Version of the newest commit; None if there is no table."""
-        return entries.newest(self.path) if entries.is_table(self.path) else None
+        return entries.newest(self.path)
 
     def now(self) -> Delivered | None:
         """The position behind all that is there; None if there is no table."""

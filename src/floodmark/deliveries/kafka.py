@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from floodmark.connectors.readers.brokers import Seen, client_config, library
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError
+from floodmark.deliveries import claims
 from floodmark.deliveries.leftover import Leftover
 from floodmark.deliveries.sink import Away, Changes, Documents, Sink
 from floodmark.lake.stream.delivered import Delivered
@@ -71,12 +72,11 @@ class KafkaSink(Sink):
         return not self.settings.transactions
 
     def prepare(self) -> None:
-        """Connect; with transactions, fence an earlier process of this delivery and end what it left open."""
+        """Connect, and look for the topic."""
         kafka = library()
         self.close()
         self._seen = Seen()
-        common = client_config(self.settings.connection, self._seen)
-        group = {"group.id": self._group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        common, group = client_config(self.settings.connection, self._seen), self._of_group("read_committed")
         own: dict[str, Any] = {
             "enable.idempotence": True,
             "max.in.flight.requests.per.connection": _IN_FLIGHT,
@@ -91,8 +91,6 @@ class KafkaSink(Sink):
             kafka.Producer({"linger.ms": _LINGER_MILLISECONDS} | common | own),
         )
         with self._reaching():
-            if self.settings.transactions:
-                self._answered(self._producer.init_transactions, _ANSWER_SECONDS)
             topics = self._producer.list_topics(self.settings.topic, timeout=_ANSWER_SECONDS).topics
         error = topics[self.settings.topic].error
         if error is not None:
@@ -101,15 +99,49 @@ class KafkaSink(Sink):
                 self._where, f"the topic '{self.settings.topic}'", error.str(), fix, code="DELIVERY-009"
             )
 
+    def claim(self, lake: str) -> None:
+        """With transactions, fence an earlier process of this delivery and end what it left open; a process of another lake goes on, and this one is refused.
+
+        Raises:
+            LifecycleError: LIFECYCLE-241, another lake delivers there.
+        """
+        if not self.settings.transactions:
+            return
+        assert self._producer is not None
+        own = client_config(self.settings.connection, self._seen)
+        # the transaction that the other process may have open holds up the answer to a reader of committed messages
+        looking = library().Consumer(own | self._of_group("read_uncommitted"))
+        try:
+            at = self._committed(looking)
+        finally:
+            looking.close()
+        if at is not None and at.lake not in {"", lake}:
+            raise claims.other_lake(self.route.name, lake, at.lake, self.takeover)
+        with self._reaching():
+            self._answered(self._producer.init_transactions, _ANSWER_SECONDS)
+
     def position(self) -> Delivered | None:
         """As it was committed with the last transaction; where it was too long ago for the brokers, as the lake says."""
+        assert self._consumer is not None
+        return self._committed(self._consumer)
+
+    def _committed(self, consumer: Consumer) -> Delivered | None:
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - an extra
 
-        assert self._consumer is not None
         with self._reaching():
             asked = [TopicPartition(self.settings.topic, _PARTITION)]
-            (committed,) = self._consumer.committed(asked, timeout=_ANSWER_SECONDS)
+            (committed,) = consumer.committed(asked, timeout=_ANSWER_SECONDS)
         return Delivered.from_json(committed.metadata) if committed.metadata else None
+
+    def _of_group(self, isolation: str) -> dict[str, Any]:
+        """Properties of a consumer that asks for the position."""
+        return {"group.id": self._group, "enable.auto.commit": False, "isolation.level": isolation}
+
+    @property
+    def takeover(self) -> str:
+        """As ``Sink``."""
+        servers = self.settings.servers
+        return f"kafka-consumer-groups --bootstrap-server {servers} --delete --group {self._group}, which delivers all anew"
 
     def deliver(self, changes: Changes, number: int) -> None:
         """Send each change, and the position with them."""

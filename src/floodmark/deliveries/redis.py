@@ -32,6 +32,8 @@ _ANSWER_SECONDS, _END_SECONDS = 10.0, 60.0
 _TOGETHER = 1_000
 """Commands that are sent before their answers are read."""
 _OWN = "_floodmark:"
+_OF_RESULT = re.compile(rb"\{|[0-9a-f]{32}\Z")
+"""What stands behind the prefix and its colon in the key of a result."""
 
 Command = tuple[str | bytes | int, ...]
 
@@ -167,7 +169,7 @@ class RedisSink(Sink):
         return answers
 
     def _there(self) -> Iterator[bytes]:
-        """The keys of the prefix."""
+        """The keys that begin with the prefix and a colon."""
         pattern, cursor = re.sub(r"([\\*?\[\]])", r"\\\1", f"{self._prefix}:") + "*", b"0"
         while True:
             ((cursor, keys),) = self._ask(("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000))
@@ -176,15 +178,22 @@ class RedisSink(Sink):
                 return
 
     def _leftover(self) -> Leftover[list[Change]]:
-        keys = Leftover[list[Change]](lambda batch: map(self._key, batch))
+        """The keys of results: others may begin with the prefix and a colon too, such as those of a delivery whose prefix is longer."""
+        keys, start = Leftover[list[Change]](lambda batch: map(self._key, batch)), len(f"{self._prefix}:".encode())
         for key in self._there():
-            keys.put(key)
+            if _OF_RESULT.match(key, start):
+                keys.put(key)
         return keys
 
     def _read(self, content: bytes) -> Delivered:
         stored = json.loads(content)
         position = Delivered.from_json(stored["position"])
         return position if stored["prefix"] == self._prefix else replace(position, table="")
+
+    @property
+    def takeover(self) -> str:
+        """As ``Sink``."""
+        return f"DEL {self._position}, which delivers all anew"
 
     @property
     def _prefix(self) -> str:

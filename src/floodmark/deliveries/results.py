@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.errors import ConnectorError, shown
 from floodmark.core.sql import literal, quoted
-from floodmark.deliveries.by_columns import identities_of, objects_of, texts_of
-from floodmark.deliveries.dates import first_beyond, shown_row
+from floodmark.deliveries.by_columns import identities_of, objects_of, of_key, texts_of
 from floodmark.deliveries.sink import Change, Documents
+from floodmark.semantics.encoding.dates import first_beyond, row_of
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.values.schema import BOUNDED, MARKER, ROW
 
@@ -34,6 +34,8 @@ _KEY = ("_sequence", "_event_time")
 _STAYING = f"s._kind = {ROW} AND s._sequence >= {BOUNDED}"
 """Condition of last values by bounded runs, which stay until the stream has reached them; others may be ahead of the version that is delivered."""
 _NUMBER = "_floodmark_number"
+_REMOVED = ("No such file", "not found", "does not exist", "NO_SUCH_KEY")
+"""What Arrow says of a file that was removed, on a disk or in a bucket."""
 HAS = "_floodmark_has"
 """Column that is false for a result that is taken back."""
 
@@ -238,7 +240,7 @@ class Selection:
                 with self._with_dates(batch):
                     texts = {name: texts_of(batch[name]) for name in names}
                     if keys:
-                        named = objects_of(keys, [texts[name] for name in keys])
+                        named = objects_of(keys, [texts_of(of_key(batch[name])) for name in keys])
                     else:
                         named = [*map(str.encode, self._lasting(batch))]
                 rows = zip(objects_of(names, [*texts.values()]), batch[HAS].to_pylist(), strict=True)
@@ -277,7 +279,7 @@ class Selection:
                 raise
             row, column, text = beyond
             where = f"delivery '{self.route.name}', column {column}"
-            whole = {name: value for name, value in shown_row(batch, row).items() if name != HAS}
+            whole = {name: value for name, value in row_of(batch, row).items() if name != HAS}
             fix = (
                 "The results stay in the lake. Filter such results out in the operator, or bound the time there: "
                 f"least({column}, timestamp'9999-12-31'); then floodmark restart {self.route.name}. The row: {shown(json.dumps(whole, default=str))}."
@@ -295,6 +297,7 @@ class Selection:
                     connection.register(name, rows)
                 yield connection.sql(query)
         except duckdb.Error as error:
-            if "not found" in str(error):  # a file that was removed: DuckDB has errors of its own
+            is_of_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException)
+            if is_of_file and any(words in str(error) for words in _REMOVED):  # DuckDB has errors of its own
                 raise FileNotFoundError(str(error)) from error
             raise

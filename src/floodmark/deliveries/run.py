@@ -9,9 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from floodmark.core import crash
-from floodmark.core.errors import ConnectorError, LifecycleError
+from floodmark.core.errors import ConnectorError
 from floodmark.core.scratch import Scratch
 from floodmark.core.time import describe
+from floodmark.deliveries import claims
 from floodmark.deliveries.follow import Log
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, CommitSink, Documents, Sink
 from floodmark.lake.folder import locks
@@ -140,24 +141,29 @@ class _Run:
             self.on_wait(text)
         self._told = text
 
-    def _begin(self) -> None:
+    def _reach(self) -> None:
         self.sink.prepare()
         if isinstance(self.sink, Sink):
             self.sink.claim(self.lake.root)
+
+    def _begin(self) -> None:
+        self._reach()
         self.at = self._reached()
         if self.at is not None and self.at.lake not in {"", self.lake.root}:
-            fix = (
-                "Only one lake may deliver to a sink under one name: give this delivery a name and a table of its own. Where the lake has moved, remove "
-                "what the sink remembers of the delivery, as docs/deliveries.md says; all is then delivered anew."
-            )
-            where, got = f"delivery '{self.route.name}'", f"lake {self.at.lake}"
-            raise LifecycleError(
-                where, f"a sink that lake {self.lake.root} delivers to", got, fix, code="LIFECYCLE-241"
-            )
+            raise claims.other_lake(self.route.name, self.lake.root, self.at.lake, self._takeover())
         if self.at is not None and self.at.number < 0 and not self.at.table:  # a claim alone
             self.at = None
         if self.at is None and self.route.delivery.from_now:
             self.at = self.log.now()
+            self._note(self.at)  # what comes from now on is delivered, also by a process that takes over from this one
+
+    def _takeover(self) -> str:
+        """For people: how this lake gets the sink; the file in the lake has the position where the sink does not, and moves with the lake."""
+        file = delivered.position_file(self.lake, self.route.name)
+        own = f'write "{self.lake.root}" as "lake" into {file}'
+        if isinstance(self.sink, Sink) and self.sink.remembers:
+            return f"{self.sink.takeover}; and {own}" if self.sink.forgets else self.sink.takeover
+        return own
 
     def _reached(self) -> Delivered | None:
         """The position behind what the sink has."""
@@ -187,6 +193,7 @@ class _Run:
         except FileNotFoundError:  # removed by another program since it was found
             if changes.whole:
                 raise
+            self._reach()  # gives up what the sink has begun
             self.at = replace(changes.before or Delivered(), table="")
             return True
         crash.point("delivery.before_note")

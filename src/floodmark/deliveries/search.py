@@ -6,6 +6,7 @@ process still sends is refused. All results at once go into an index of their ow
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from floodmark.core import crash
 from floodmark.core.errors import ConnectorError, LifecycleError, SetupError
+from floodmark.deliveries import claims
 from floodmark.deliveries.documents import document
 from floodmark.deliveries.sink import Altered, Away, Change, Changes, Sink
 from floodmark.semantics.encoding.columns import arrow_schema
@@ -91,7 +93,7 @@ class SearchSink(Sink):
             self._send(changes.batches, number, target)
             self._behind_alias()  # refuses one that another delivery has taken meanwhile
             crash.point("delivery.before_commit")
-            self._take_alias(target)
+            self._take_alias(target, own)
             self._live = target
         crash.point("delivery.after_commit")
 
@@ -105,12 +107,12 @@ class SearchSink(Sink):
 
     def _send(self, batches: Iterator[list[Change]], number: int, target: str | None = None) -> None:
         """Send changes, into an index or behind the alias, whatever index that is then of."""
-        index, lines, size = target or self._alias, list[str](), 0
+        index, lines, size = target or self._alias, list[bytes](), 0
         # without the alias the server would make an index where somebody has removed it
         path = f"/{index}/_bulk?require_alias={'true' if target is None else 'false'}"
         for batch in batches:
             for change in batch:
-                lines += (document(part) for part in _action(change, number))
+                lines += (document(part).encode() for part in _action(change, number))
                 size += len(lines[-1])
                 if size >= _BYTES:
                     self._bulk(path, lines, number)
@@ -119,10 +121,10 @@ class SearchSink(Sink):
             lines, size = [], 0
             crash.point("delivery.after_batch")
 
-    def _bulk(self, path: str, lines: list[str], number: int) -> None:
+    def _bulk(self, path: str, lines: list[bytes], number: int) -> None:
         if not lines:
             return
-        answer = self._ask("POST", path, "\n".join([*lines, ""]).encode())
+        answer = self._ask("POST", path, b"\n".join([*lines, b""]))
         if answer["errors"]:
             for item in answer["items"]:
                 (done,) = item.values()
@@ -192,13 +194,8 @@ class SearchSink(Sink):
             raise Altered(msg)
         own = _own(mapping)
         if (other := own.get("lake")) != lake:
-            fix = (
-                "Only one lake may deliver to an index under one name: give this delivery a name and an index of its own. Where the lake has moved, "
-                f"delete {index}; all results are then delivered anew."
-            )
-            raise LifecycleError(
-                self._where, f"an index that lake {lake} delivers to", f"lake {other}", fix, code="LIFECYCLE-241"
-            )
+            takeover = f"delete the index {index}, which delivers all anew"
+            raise claims.other_lake(self.route.name, lake, f"{other}", takeover)
         return own
 
     def _has_fields(self, index: str) -> bool:
@@ -228,12 +225,19 @@ class SearchSink(Sink):
             "PUT", f"/{index}", {"settings": settings, "mappings": {"_meta": {_META: own}, "properties": self._fields}}
         )
 
-    def _take_alias(self, index: str) -> None:
-        """The alias moves to a complete index at once; those it was of, and those that were begun, go."""
+    def _take_alias(self, index: str, own: dict[str, str]) -> None:
+        """The alias moves to a complete index at once; those of this delivery that it was of, and those that were begun, go.
+
+        An index behind whose name stands more than a number is that of another alias, such as ``sales-eu`` beside ``sales``.
+        """
         self._ask("POST", f"/{index}/_refresh")
+        numbered = re.compile(rf"{re.escape(self._alias)}-[0-9]{{6,}}(-again)?")
         others = [other for other in self._ask("GET", f"/{self._alias}-*") if other != index]
-        own = [other for other in others if self._owner(other) == self.route.name]
-        gone = [{"remove_index": {"index": other}} for other in own]
+        gone = [
+            {"remove_index": {"index": other}}
+            for other in others
+            if numbered.fullmatch(other) and _same_owner(_own(self._mapping(other) or {}), own)
+        ]
         self._ask("POST", "/_aliases", {"actions": [{"add": {"index": index, "alias": self._alias}}, *gone]})
 
     @property
@@ -342,6 +346,11 @@ def _own(mapping: dict[str, Any]) -> dict[str, str]:
     """What a delivery has written down of itself in the mapping of its index."""
     own: dict[str, str] = mapping.get("_meta", {}).get(_META, {})
     return own
+
+
+def _same_owner(own: dict[str, str], other: dict[str, str]) -> bool:
+    """Whether two indexes are of one delivery of one lake."""
+    return all(own.get(name) == other.get(name) for name in ("delivery", "lake"))
 
 
 def _action(change: Change, number: int) -> Iterator[dict[str, Any]]:

@@ -113,6 +113,11 @@ class Sink(ABC):
         """
 
     @property
+    def takeover(self) -> str:
+        """For people: how another lake gets what this one has filled, of a sink that remembers."""
+        return "remove what the sink remembers of the delivery, which delivers all anew"
+
+    @property
     def lost(self) -> bool:
         """Whether what was delivered is gone, of a sink that does not remember but can tell; all results are then delivered anew. Asked behind ``prepare``."""
         return False

@@ -253,14 +253,14 @@ class SqlSink(Sink):
         noted = {} if row is None else json.loads(row.position)
         if noted.get("lake", "") in {"", lake} or _is_left(self.route.name, row.number, noted):
             return
-        fix = (
-            "Give this delivery a name of its own, deliver=[ToSql(..., name=...)], and a table of its own. If this lake is the other one, moved, or the "
-            f"other one is gone: DELETE FROM {self._positions} WHERE delivery = '{self.route.name}', which delivers all anew."
-        )
-        where, into = f"delivery '{self.route.name}'", _into(noted)
-        got = f"lake {noted['lake']}{f', into table {into}' if into else ''}"
-        expected = f"a position of lake {lake} in {self._positions}"
-        raise LifecycleError(where, expected, got, fix, code="LIFECYCLE-241")
+        into = _into(noted)
+        other = f"{noted['lake']}{f', into table {into}' if into else ''}"
+        raise claims.other_lake(self.route.name, lake, other, self.takeover)
+
+    @property
+    def takeover(self) -> str:
+        """As ``Sink``."""
+        return f"DELETE FROM {self._positions} WHERE delivery = '{self.route.name}', which delivers all anew"
 
     def _row(self, connection: Connection, *, locked: bool = False) -> Any:
         positions, _ = self._declared(connection.dialect.name)
@@ -357,9 +357,9 @@ class SqlSink(Sink):
             return True
         for column in lacking:
             kind = column.type.compile(dialect=connection.dialect)
-            name = connection.dialect.identifier_preparer.quote(column.name)
-            full = connection.dialect.identifier_preparer.format_table(table)
-            connection.execute(sa.text(f"ALTER TABLE {full} ADD COLUMN {name} {kind}"))
+            full = ".".join(_quoted(connection, name) for name in (table.schema, table.name) if name)
+            statement = f"ALTER TABLE {full} ADD COLUMN {_quoted(connection, column.name)} {kind}"
+            connection.execute(sa.text(statement.replace(":", "\\:")))
         return bool(lacking)
 
     def _lacking(self, connection: Connection, table: sa.Table) -> list[sa.Column[Any]] | None:
@@ -490,6 +490,13 @@ def _into(noted: Mapping[str, Any]) -> str | None:
     """The table of the last delivery; None where an earlier release has not noted it."""
     columns = noted.get(_COLUMNS)
     return next(iter(columns.values()), None) if isinstance(columns, dict) else None
+
+
+def _quoted(connection: Connection, name: str) -> str:
+    """A name as SQL has it, for ``sqlalchemy.text``: SQLAlchemy's own has each percent sign twice for some drivers, which the text would double again."""
+    quotes = connection.dialect.identifier_preparer
+    escaped = name.replace(quotes.escape_quote, quotes.escape_to_quote)
+    return f"{quotes.initial_quote}{escaped}{quotes.final_quote}"
 
 
 def _full_name(connection: Connection, table: sa.Table) -> str:

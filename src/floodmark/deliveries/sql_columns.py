@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from floodmark.core.types import Type
+from floodmark.deliveries.documents import field_name, plain
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
@@ -63,11 +64,11 @@ def plain_of(kind: Type, nan: str, dialect: str) -> Callable[[Any], Any]:
         case "string":
             return _text if dialect == "postgresql" else str
         case "decimal":
-            return str if dialect == "sqlite" else lambda value: value
+            return (lambda value: format(value, "f")) if dialect == "sqlite" else lambda value: value
         case "timestamp":
             return _instant if dialect == "postgresql" else lambda value: _instant(value).replace(tzinfo=None)
         case "array" | "map" | "struct":
-            return partial(json.dumps, default=_json, ensure_ascii=False)
+            return lambda value: json.dumps(_nested(value), ensure_ascii=False)
         case _:
             return lambda value: value
 
@@ -92,5 +93,14 @@ def _instant(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
-def _json(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value.hex() if isinstance(value, bytes) else str(value)
+def _nested(value: Any) -> Any:
+    """A value as JSON has values, as in documents but for instants."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return {field_name(name): _nested(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_nested(inner) for inner in value]
+        case _:
+            return plain(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -21,6 +22,10 @@ _RECEIVED = range(200, 300)
 _LATER = frozenset({408, 409, 423, 425, 429}) | frozenset(range(500, 600))
 """Answers after which the same request is sent again."""
 _UNAUTHORIZED = frozenset({401, 403})
+_REPLY_BYTES = 2_000
+"""Most bytes of an answer that are read."""
+_PATH = re.compile(r"[!-~]*")
+"""What HTTP takes as the path of a URL."""
 
 
 @dataclass(slots=True)
@@ -41,16 +46,29 @@ class WebhookSink(Sink):
     _headers: dict[str, str] = field(default_factory=dict, init=False)
 
     def prepare(self) -> None:
-        """Read the secrets; the first request connects."""
+        """Read the secrets; the first request connects.
+
+        Raises:
+            ConnectorError: DELIVERY-003, a URL or a header that HTTP does not carry.
+        """
         self.close()
         url = urlsplit(self._text(self.settings.url))
         if url.scheme not in {"http", "https"} or not url.hostname:
             fix = "Correct the variable that holds it."
             raise ConnectorError(self._where, "a URL of http or https", "another one", fix, code="DELIVERY-003")
+        if not _PATH.fullmatch(f"{url.path}{url.query}"):
+            fix = "Write them as percent signs and hexadecimal digits, such as %20 for a space."
+            got = "one with spaces or letters beyond ASCII"
+            raise ConnectorError(self._where, "a URL as it is sent", got, fix, code="DELIVERY-003")
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(url.hostname, url.port, timeout=span(self.settings.timeout) / 1000)
         self._path = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
         own = {name: self._text(value) for name, value in self.settings.headers.items()}
+        for name, value in own.items():
+            if not _is_header(name, value):
+                fix = "Write the name in ASCII and the value in one line of Latin-1, or send what it says in the URL."
+                got = "letters or line ends that no header has"
+                raise ConnectorError(f"{self._where}, header {name}", "a header", got, fix, code="DELIVERY-003")
         self._headers = {"Content-Type": "application/json", **own}
 
     def deliver(self, changes: Changes, number: int) -> None:
@@ -78,13 +96,10 @@ class WebhookSink(Sink):
             Away: no answer, or one that says: later.
             ConnectorError: DELIVERY-008, the receiver refuses it.
         """
-        assert self._connection is not None
         about = {"delivery": self.route.name, "output": self.route.output.table}
         headers = {**self._headers, "Idempotency-Key": key}
         try:
-            self._connection.request("POST", self._path, document({**about, **body}).encode(), headers)
-            answer = self._connection.getresponse()
-            reply, status = answer.read(2000), answer.status
+            status, reply = self._answer(document({**about, **body}).encode(), headers)
         except (OSError, http.client.HTTPException) as error:
             fix = "It goes on once the receiver answers."
             got = (
@@ -108,6 +123,28 @@ class WebhookSink(Sink):
             got = f"{status}: {_shown(reply)}"
             raise ConnectorError(self._where, f"an answer of 2xx to {key}", got, fix, code="DELIVERY-008")
 
+    def _answer(self, content: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Status and beginning of the answer to a request. A connection that the receiver has closed behind an earlier answer, as it may, is made anew."""
+        assert self._connection is not None
+        is_used = self._connection.sock is not None
+        try:
+            return self._asked(self._connection, content, headers)
+        except (ConnectionResetError, BrokenPipeError):
+            if not is_used:
+                raise
+            self._connection.close()
+            return self._asked(self._connection, content, headers)
+
+    def _asked(
+        self, connection: http.client.HTTPConnection, content: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        connection.request("POST", self._path, content, headers)
+        answer = connection.getresponse()
+        reply = answer.read(_REPLY_BYTES)
+        if not answer.isclosed():
+            connection.close()  # the next answer would be read behind a part of this one
+        return answer.status, reply
+
     @property
     def _where(self) -> str:
         return f"delivery '{self.route.name}'"
@@ -121,6 +158,15 @@ class WebhookSink(Sink):
         if isinstance(value, str):
             return value
         return secret.needed(value, where=self._where, name="of the webhook", setting="ToWebhook(...)")
+
+
+def _is_header(name: str, value: str) -> bool:
+    """Whether HTTP carries a header."""
+    try:
+        value.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return re.fullmatch(r"[!-9;-~]+", name) is not None and not {"\r", "\n"} & {*value}
 
 
 def _shown(reply: bytes) -> str:
