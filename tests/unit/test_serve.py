@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import small_lake
-from asked import Asked, asked, key, small, totals
-from deltalake import DeltaTable
+from asked import INSTANT, Asked, asked, key, small, totals
+from deltalake import DeltaTable, write_deltalake
 from processes import paths
 from small_lake import row
 
@@ -24,6 +25,7 @@ from floodmark.lake.folder.paths import Lake
 from floodmark.serve import server, tokens
 from floodmark.serve.server import serving
 from floodmark.serve.service import Service
+from floodmark.serve.snapshot import Snapshot
 from floodmark.serve.tokens import Tokens, secret_of
 from floodmark.spec.values.schema import RETRACTION
 from floodmark.spec.values.secret import Env, SecretFile
@@ -90,6 +92,24 @@ def test_answers_follow_the_commits(ask: Asked, lake: Lake) -> None:
     assert totals(answer) == [("a", 11), ("d", 4)]
     assert answer["as_of"]["commit"] == 2
     assert answer["as_of"]["age_seconds"] < 3600
+
+
+def test_a_time_behind_the_year_9999_is_answered_as_a_text_that_asks_for_it(ask: Asked, lake: Lake) -> None:
+    path = lake.output("totals")
+    rows = DeltaTable(path).to_pyarrow_table(filters=[("total", "=", 10)])
+    end = rows.schema.get_field_index("window_end")
+    late = pa.array([253_402_300_800_000_000], rows.schema.field(end).type)
+    write_deltalake(path, rows.set_column(end, rows.schema.field(end), late), mode="append")
+    ask.until("totals", 2)
+    status, content, _ = ask.raw("/v1/outputs/totals/bulk")
+    lines = [json.loads(line) for line in content.splitlines()]
+    assert (status, len(lines)) == (200, 3)
+    (far,) = (one for one in lines if one["window_end"] != INSTANT)
+    assert far["window_end"] == "+10000-01-01T00:00:00Z"
+    page = ask.get("/v1/outputs/totals")[1]["rows"]
+    assert page == lines
+    asked_for = [*key(far["key"])[:2], ("key.window_end", far["window_end"])]
+    assert ask.get("/v1/outputs/totals", asked_for)[1]["rows"] == [far]
 
 
 def test_answers_go_back_with_the_table(ask: Asked, lake: Lake) -> None:
@@ -182,6 +202,23 @@ def test_a_body_that_names_no_keys_is_refused(ask: Asked, body: bytes) -> None:
     status, content, _ = ask.raw("/v1/outputs/totals/lookup", body)
     assert status == 400
     assert json.loads(content)["error"]["code"] in {"SERVE-007", "SERVE-017"}
+
+
+def test_an_exception_that_nobody_foresaw_is_written_where_the_service_runs(
+    ask: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("of nothing")
+
+    written = list[str]()
+    monkeypatch.setattr(Snapshot, "get", broken)
+    ask.service.say = written.append
+    status, answer = ask.get("/v1/outputs/totals", key("a"))
+    assert (status, answer["error"]["got"]) == (500, "ZeroDivisionError")
+    assert "of nothing" not in json.dumps(answer)
+    (text,) = written
+    assert text.startswith("GET /v1/outputs/totals: Traceback")
+    assert text.endswith("ZeroDivisionError: of nothing")
 
 
 def test_an_output_without_a_table_yet_is_not_ready(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ class Answers:
             Route("/v1/state/{operator}", self._guarded(self._state)),
             Route("/v1/outputs/{output}/lookup", self._guarded(self._lookup), methods=["POST"]),
         ]
-        handlers: Any = {HTTPException: _no_route, Exception: _unforeseen}
+        handlers: Any = {HTTPException: _no_route, Exception: self._unforeseen}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     def _readables(self) -> list[Readable]:
@@ -186,6 +187,14 @@ class Answers:
         as_of = state.as_json(time.time_ns() // 1_000_000)
         return _json({"rows": rows, "next": cursor, "as_of": as_of}, headers={AS_OF: json.dumps(as_of)})
 
+    async def _unforeseen(self, request: Request, error: Exception) -> Response:
+        """The answer for an exception that nobody foresaw; what it is, is for those who run the service alone."""
+        where, kind = f"{request.method} {request.url.path[:200]}", type(error).__name__
+        self.service.say("".join([f"{where}: ", *traceback.format_exception(error)]).rstrip())
+        fix = "The service has written where it happened: tell those who run it."
+        about = {"code": "UNEXPECTED", "where": where, "expected": "an answer", "got": kind, "fix": fix}
+        return _json({"error": about}, status=500)
+
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
@@ -241,10 +250,6 @@ async def _no_route(request: Request, error: Exception) -> Response:
     answer = refused(missing)
     answer.status_code = error.status_code
     return answer
-
-
-async def _unforeseen(_: Request, error: Exception) -> Response:
-    return _json({"error": {"code": "UNEXPECTED", "got": type(error).__name__}}, status=500)
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -15,6 +15,7 @@ from floodmark.core.sql import quoted
 from floodmark.deliveries.documents import document
 from floodmark.deliveries.results import HAS
 from floodmark.semantics.encoding.columns import arrow_schema
+from floodmark.semantics.encoding.dates import rows_of
 from floodmark.serve.copies import engine
 from floodmark.serve.readable import Readable
 from floodmark.serve.runs import Key
@@ -79,7 +80,7 @@ def _batches(
 def _lines(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     for batch in batches:
         for first in range(0, batch.num_rows, 1_000):
-            rows = batch.slice(first, 1_000).to_pylist(maps_as_pydicts="strict")
+            rows = rows_of(batch.slice(first, 1_000))
             yield "".join(f"{document(row)}\n" for row in rows).encode()
 
 

@@ -179,7 +179,10 @@ class CommittedState:
 
     def get(self, key: Key) -> dict[str, Any] | None:
         """The state of a key; None if it has none."""
-        values = tuple(python_value(column, value) for column, value in zip(self.of.keys, key, strict=True))
+        try:
+            values = tuple(python_value(column, value) for column, value in zip(self.of.keys, key, strict=True))
+        except OverflowError:  # a time that no process function has had
+            return None
         for entries in self._opened():
             entry = entries.get(values)
             if entry is not None:

@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -131,8 +130,3 @@ def write(file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> i
             rows += table.num_rows
             writer.write_table(table.combine_chunks(), max_chunksize=_BATCH)
     return rows
-
-
-def as_rows(batch: pa.RecordBatch, number: int, names: Sequence[str]) -> dict[str, Any]:
-    """One row as Python has it."""
-    return {name: batch.column(name)[number].as_py(maps_as_pydicts="strict") for name in names}

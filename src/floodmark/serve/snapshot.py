@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.time import describe
-from floodmark.serve.runs import Key, Run, as_rows
+from floodmark.semantics.encoding.dates import row_of
+from floodmark.serve.runs import Key, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Snapshot:
             row = run.find(key)
             if row is not None:
                 batch, number, has = row
-                return as_rows(batch, number, self.names) if has else None
+                return row_of(batch, number, self.names) if has else None
         return None
 
     def page(self, lower: Key, upper: Key, limit: int) -> tuple[list[dict[str, Any]], Key | None]:
@@ -94,7 +95,7 @@ class Snapshot:
         for key, batch, number in self._merged(lower, upper):
             if len(rows) == limit:
                 return rows, key
-            rows.append(as_rows(batch, number, self.names))
+            rows.append(row_of(batch, number, self.names))
         return rows, None
 
     def _merged(self, lower: Key, upper: Key) -> Iterator[tuple[Key, pa.RecordBatch, int]]:

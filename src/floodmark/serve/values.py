@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from floodmark.core.errors import shown
 from floodmark.core.types import Type, parse
+from floodmark.semantics.encoding.dates import day_of, instant_of
 from floodmark.serve.refusals import Malformed
 from floodmark.spec.values.schema import Column
 
@@ -195,6 +196,8 @@ def _binary(text: str) -> bytes:
 
 
 def _date(text: str) -> int:
+    if (day := day_of(text)) is not None and abs(day) < 1 << 31:
+        return day
     try:
         return (date.fromisoformat(text) - date(1970, 1, 1)).days
     except ValueError:
@@ -204,6 +207,8 @@ def _date(text: str) -> int:
 
 def _timestamp(text: str) -> int:
     msg = "an instant with its offset, 2025-01-31T09:00:00Z"
+    if (instant := instant_of(text)) is not None:
+        return instant
     try:
         value = datetime.fromisoformat(text)
     except ValueError:
