@@ -143,6 +143,19 @@ def test_a_program_with_long_answers_is_told_each_change_once(lake: Lake, hook: 
     assert sorted(hook.seen) == [("upsert", "a", 10), ("upsert", "b", 2)]
 
 
+def test_a_program_that_takes_few_changes_at_a_time_is_told_all_of_them(
+    lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("floodmark.deliveries.run._FIRST_SECONDS", 0.01)
+    small_lake.batch(lake, 2, [row(f"k{number}", number, 7 + number) for number in range(4)])
+    stop = threading.Event()
+    hook.answers = [204, 429, 204, 429, 204, 429]
+    told = bound(ToWebhook(hook.url, timeout="5 minutes", start="earliest"))
+    deliver(told, lake, stop=stop, on_delivery=lambda _: stop.set())
+    assert len(hook.requests) == 9
+    assert len({key for key, *_ in hook.requests}) == 6
+
+
 def test_a_program_that_closes_connections_is_told_each_change_once(lake: Lake, hook: Hook) -> None:
     hook.closes = True
     deliver(bound(ToWebhook(hook.url, start="earliest")), lake, until_caught_up=True)

@@ -13,6 +13,7 @@ from floodmark.core.errors import ConnectorError
 from floodmark.core.time import span
 from floodmark.deliveries.documents import document
 from floodmark.deliveries.sink import Away, Change, Changes, Sink
+from floodmark.lake.stream.delivered import Delivered
 from floodmark.spec.assets.delivery import Route
 from floodmark.spec.assets.to_webhook import ToWebhook
 from floodmark.spec.values import secret
@@ -44,6 +45,10 @@ class WebhookSink(Sink):
     _connection: http.client.HTTPConnection | None = field(default=None, init=False)
     _path: str = field(default="/", init=False)
     _headers: dict[str, str] = field(default_factory=dict, init=False)
+    _sending: Delivered | None = field(default=None, init=False)
+    """Position behind the changes that are being sent."""
+    _received: set[str] = field(default_factory=set, init=False)
+    """Keys of those that were received."""
 
     def prepare(self) -> None:
         """Read the secrets; the first request connects.
@@ -72,12 +77,15 @@ class WebhookSink(Sink):
         self._headers = {"Content-Type": "application/json", **own}
 
     def deliver(self, changes: Changes, number: int) -> None:
-        """Send each change."""
+        """Send each change, but for those that were received in an earlier call that was cut short: a receiver may take so many a minute."""
+        if self._sending != changes.position:
+            self._sending, self._received = changes.position, set()
         if changes.whole and changes.before is not None:
-            self._send({"change": "replace", "commit": changes.position.version}, f"{changes.position.table}-{number}")
+            about = {"change": "replace", "commit": changes.position.version}
+            self._send_once(about, f"{changes.position.table}-{number}")
         for batch in changes.batches:
             for change in batch:
-                self._send(self._document(change), f"{changes.position.table}-{change.at}-{change.key}")
+                self._send_once(self._document(change), f"{changes.position.table}-{change.at}-{change.key}")
             crash.point("delivery.after_batch")
 
     def close(self) -> None:
@@ -88,6 +96,11 @@ class WebhookSink(Sink):
     def _document(self, change: Change) -> dict[str, object]:
         kind = "delete" if change.row is None else "upsert"
         return {"commit": change.at, "change": kind, "key": dict(change.values), "row": change.row}
+
+    def _send_once(self, body: dict[str, object], key: str) -> None:
+        if key not in self._received:
+            self._send(body, key)
+            self._received.add(key)
 
     def _send(self, body: dict[str, object], key: str) -> None:
         """One request.
