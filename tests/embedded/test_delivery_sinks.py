@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 import small_lake
+from confluent_kafka import KafkaError, KafkaException
 from delivery_process import route
 from delivery_schedule import process
 from events import Event
@@ -30,9 +32,10 @@ from floodmark.deliveries import files, kafka, results
 from floodmark.deliveries.files import MANIFEST
 from floodmark.deliveries.follow import Log
 from floodmark.deliveries.run import Delivery, deliver
+from floodmark.deliveries.sink import Changes, Documents
 from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
-from floodmark.lake.stream.delivered import position_file
+from floodmark.lake.stream.delivered import Delivered, position_file
 from floodmark.spec.assets.delivery import Route, routes
 from floodmark.spec.values.schema import RETRACTION
 
@@ -596,6 +599,34 @@ def test_a_second_process_fences_the_first(lake: Lake, broker: Broker) -> None:
         deliver(sent, lake, stop=stop, on_delivery=elsewhere)
     deliver(sent, lake, until_caught_up=True)
     assert last_values(broker, topic) == small_lake.totals(lake)
+
+
+def test_a_delivery_that_takes_longer_than_its_transaction_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fenced:
+        """A producer whose transaction the brokers have ended meanwhile."""
+
+        def begin_transaction(self) -> None:
+            clock.append(clock[-1] + 600)
+
+        def produce(self, *_: object, **__: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._FENCED))
+
+        def poll(self, _: float) -> None:
+            pass
+
+        def abort_transaction(self, _: float) -> None:
+            pass
+
+    clock, sent = [0.0], bound(ToKafka("sales", "broker:9092"))
+    monkeypatch.setattr(kafka, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    sink, position = kafka.KafkaSink(sent.delivery, sent), Delivered(table="t", version=0, number=0)
+    sink._producer, sink._consumer = Fenced(), object()
+    changes = Changes(
+        batches=iter(()), documents=iter([Documents([b"key"], [b"value"])]), position=position, before=None
+    )
+    with pytest.raises(ConnectorError, match="DELIVERY-029 .*within 600 seconds.*transaction_seconds=.*restart"):
+        sink.deliver(changes, 0)
+    sink._producer = None
 
 
 def test_another_lake_is_refused_and_does_not_stop_the_first(lake: Lake, broker: Broker, tmp_path: Path) -> None:

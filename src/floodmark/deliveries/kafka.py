@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -60,6 +61,8 @@ class KafkaSink(Sink):
     _consumer: Consumer | None = field(default=None, init=False)
     _seen: Seen = field(default_factory=Seen, init=False)
     _failed: list[KafkaError] = field(default_factory=list, init=False)
+    _begun: float = field(default=math.inf, init=False)
+    """When the last transaction was begun, s of the monotonic clock."""
 
     @property
     def remembers(self) -> bool:  # type: ignore[override]  # settings decide
@@ -154,6 +157,7 @@ class KafkaSink(Sink):
         headers = self._headers(changes.position.version, number)
         with self._reaching(sending=True):
             if self.settings.transactions:
+                self._begun = time.monotonic()
                 self._producer.begin_transaction()
             for keys, values in changes.documents if gone is None else gone.without(changes.documents):
                 self._send(zip(keys, values, strict=True), headers)
@@ -302,6 +306,16 @@ class KafkaSink(Sink):
         fix = "It goes on once the brokers answer."
         return Away(self._where, "an answer of the brokers", why, fix, code="DELIVERY-001")
 
+    def _too_long(self) -> ConnectorError:
+        seconds = self.settings.transaction_seconds
+        fix = (
+            "The brokers have ended its transaction, and no reader of committed messages sees any of it. Give it longer, ToKafka(..., transaction_seconds=...), and the "
+            "brokers, whose transaction.max.timeout.ms allows 900 seconds by default; or send each message by itself, transactions=False. Then restart the "
+            f"delivery: floodmark restart {self.route.name}"
+        )
+        expected, got = f"a delivery within {seconds} seconds, the time of a transaction", "one that takes longer"
+        return ConnectorError(self._where, expected, got, fix, code="DELIVERY-029")
+
     @contextmanager
     def _reaching(self, *, sending: bool = False) -> Iterator[None]:
         """Errors of the library as what a delivery does about them. What was begun is given up."""
@@ -326,6 +340,8 @@ class KafkaSink(Sink):
                     self._answered(self._producer.abort_transaction, _ANSWER_SECONDS)
             fenced = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - as above
             if error.code() in fenced or "fenced" in self._seen.last:
+                if sending and time.monotonic() - self._begun >= self.settings.transaction_seconds:
+                    raise self._too_long() from raised
                 fix = "Only one process may run it: stop the other one, or give this delivery a name of its own, deliver=[ToKafka(..., name=...)]."
                 raise LifecycleError(
                     self._where, "to be the only one", "another process of it", fix, code="LIFECYCLE-240"
