@@ -57,6 +57,25 @@ def test_a_key_that_is_a_text_is_that_text_whatever_it_looks_like(key: bytes, te
     assert tombstone(Named, key) == text
 
 
+class Keyed(fm.Contract):
+    """A row with the key of its message."""
+
+    at: fm.EventTime = Field(alias="_timestamp")
+    key: str = Field(alias="_key")
+
+
+def test_keys_that_are_no_text_stay_apart() -> None:
+    assert (tombstone(Named, b"\xff"), tombstone(Named, b"\xfe")) == ("\\xff", "\\xfe")
+    keys = set[str]()
+    for key in (b"\xff", b"\xfe", "ключ".encode()):
+        parts = {"topic": "t", "partition": 0, "offset": 5, "timestamp": [1, 7], "headers": []}
+        coded = {"key": base64.b64encode(key).decode(), "value": base64.b64encode(b"{}").decode()}
+        (row,) = Messages(fm.Kafka("t", "b:1"), Keyed, "here", "s").records(Stored(parts | coded))
+        assert isinstance(row.value, bytes)
+        keys.add(json.loads(row.value)["_key"])
+    assert keys == {"\\xff", "\\xfe", "ключ"}
+
+
 def test_a_key_that_is_a_number_is_one() -> None:
     assert tombstone(Numbered, b"42") == 42
     assert tombstone(Numbered, b"9223372036854775807") == 2**63 - 1

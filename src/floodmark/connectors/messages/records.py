@@ -214,7 +214,7 @@ class Messages:
             except Undecodable:
                 return {}
         if isinstance(content, bytes):
-            text = content.decode("utf-8", "replace")
+            text = _text(content) or ""
             try:
                 content = json.loads(content)
             except (ValueError, RecursionError):
@@ -276,7 +276,8 @@ def _as_bytes(content: bytes | str) -> bytes:
 
 
 def _text(content: bytes | str | None) -> str | None:
-    return content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+    """Bytes as text; those that are no UTF-8 as ``\\xff``, so that keys which differ stay two."""
+    return content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content
 
 
 def _timestamp(message: Message) -> int | None:
