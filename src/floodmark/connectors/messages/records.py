@@ -276,7 +276,7 @@ def _as_bytes(content: bytes | str) -> bytes:
 
 
 def _text(content: bytes | str | None) -> str | None:
-    """Bytes as text; those that are no UTF-8 as ``\\xff``, so that keys which differ stay two."""
+    """Bytes as text; those that are no UTF-8 in hex behind a backslash, so that keys which differ stay two."""
     return content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content
 
 
