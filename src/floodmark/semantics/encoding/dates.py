@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +66,7 @@ def day_of(text: str) -> int | None:
     return _number(text, "D") if _DATE.fullmatch(text) else None
 
 
-def _number(text: str, unit: str) -> int | None:
+def _number(text: str, unit: Literal["us", "D"]) -> int | None:
     try:
         return int(np.datetime64(text, unit).astype(np.int64))
     except ValueError:
@@ -119,7 +119,7 @@ def _beyond(cell: pa.Scalar) -> Iterator[str]:
 def _text(cell: pa.Scalar) -> str | None:
     """A time as text if Python has no date for it. Arrow's own text has another year from 32,768 on."""
     is_instant = pa.types.is_timestamp(cell.type)
-    unit = cell.type.unit if is_instant else "D" if pa.types.is_date32(cell.type) else "ms"
+    unit: Any = cell.type.unit if is_instant else "D" if pa.types.is_date32(cell.type) else "ms"
     if _YEAR_1 <= cell.value * _microseconds(unit) < _YEAR_10000:
         return None
     text = str(np.datetime_as_string(np.datetime64(cell.value, unit)))
