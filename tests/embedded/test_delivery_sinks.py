@@ -200,8 +200,8 @@ def test_changes_behind_the_first_start_are_told_though_it_was_killed_among_them
     with pytest.raises(ConnectorError, match="DELIVERY-008"):
         deliver(told, lake, until_caught_up=True)
     deliver(told, lake, until_caught_up=True)
-    assert hook.seen == [("upsert", "d", 4), ("upsert", "e", 5)] * 2
-    assert [key for key, *_ in hook.requests[:2]] == [key for key, *_ in hook.requests[2:]]
+    assert sorted(hook.seen) == [("upsert", "d", 4)] * 2 + [("upsert", "e", 5)] * 2
+    assert {key for key, *_ in hook.requests[:2]} == {key for key, *_ in hook.requests[2:]}
 
 
 def test_wrong_settings_are_refused() -> None:
