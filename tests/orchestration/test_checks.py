@@ -100,9 +100,12 @@ def test_a_bad_day_fails_and_blocks_its_downstream_and_the_others_do_not(place):
         ("many", "2013-01-03"): False,
     }
     assert done.summed_up == {"cool": (False, "2013-01-02"), "many": (False, "2013-01-01, 2013-01-02, 2013-01-03")}
-    for name in ("cool", "many"):
+    for name, day in (("cool", "2013-01-02"), ("many", "2013-01-03")):
         key = dg.AssetCheckKey(dg.AssetKey("hourly_mean"), name)
         assert shown(dagster.instance, key) == "FAILED", "beside the asset, though the last day is cool"
+        about = dagster.instance.get_latest_asset_check_evaluation_record(key).evaluation.metadata
+        assert about["numbers of"].value == day
+        assert done.checked[name, day][1].items() <= {label: one.value for label, one in about.items()}.items()
     numbers = done.checked["cool", "2013-01-02"][1]
     assert (numbers["element_count"], numbers["unexpected_count"]) == (48, 48)
     assert numbers["unexpected, for example"].startswith("59.0, 59.0")

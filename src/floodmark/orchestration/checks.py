@@ -104,7 +104,7 @@ def _definition(
     def check_step(context: dg.AssetCheckExecutionContext) -> Iterator[Any]:
         computing = streams.location.computing
         for asset_key, checked_asset in checked.items():
-            failed = dict[str, list[str]]()
+            failed = dict[str, dict[str, dict[str, Any]]]()
             pieces = _pieces(context, asset_key, divided_by)
             for key, interval in pieces:
                 context.log.info(f"{asset_key.to_user_string()}, {key or interval}")
@@ -117,13 +117,14 @@ def _definition(
                     with failing():
                         done = checked_asset.gate(judged, key, interval)
                     _tell_alerts(streams, checked_asset, judged, key, interval)
+                    about = numbers | ({"gate": done} if done else {})
                     if key is not None and not passed:
-                        failed.setdefault(expectation.name, []).append(key)
+                        failed.setdefault(expectation.name, {})[key] = about
                     yield dg.AssetCheckEvaluation(
                         asset_key=asset_key,
                         check_name=expectation.name,
                         passed=passed,
-                        metadata=numbers | ({"gate": done} if done else {}),
+                        metadata=about,
                         severity=dg.AssetCheckSeverity.ERROR if expectation.blocking else dg.AssetCheckSeverity.WARN,
                         blocking=expectation.blocking,
                         partition=key,
@@ -150,7 +151,10 @@ def _asked(run: dg.DagsterRun) -> tuple[str | None, str | None]:
 
 
 def _summed_up(
-    instance: dg.DagsterInstance, asset: dg.AssetKey, checked: Checked, failed: Mapping[str, list[str]]
+    instance: dg.DagsterInstance,
+    asset: dg.AssetKey,
+    checked: Checked,
+    failed: Mapping[str, Mapping[str, dict[str, Any]]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The result of a run over several asset partitions, which were checked one by one.
 
@@ -161,14 +165,17 @@ def _summed_up(
         instance: where the materializations are.
         asset: that was checked.
         checked: its expectations.
-        failed: name of an expectation -> partitions that do not meet it.
+        failed: name of an expectation -> partition that does not meet it -> metadata of its result. Those of the last one are shown here too.
     """
     for expectation in checked.expectations:
+        partitions_failed = failed.get(expectation.name, {})
+        last = next(reversed(partitions_failed), None)
+        about = {} if last is None else partitions_failed[last] | {"numbers of": last}
         yield dg.AssetCheckEvaluation(
             asset_key=asset,
             check_name=expectation.name,
-            passed=expectation.name not in failed,
-            metadata={"not met in": ", ".join(failed.get(expectation.name, ["none"]))},
+            passed=last is None,
+            metadata=about | {"not met in": ", ".join(partitions_failed) or "none"},
             severity=dg.AssetCheckSeverity.ERROR if expectation.blocking else dg.AssetCheckSeverity.WARN,
             blocking=expectation.blocking,
             target_materialization_data=_target(instance, asset, None),
