@@ -169,8 +169,8 @@ def _summed_up(
     """
     for expectation in checked.expectations:
         partitions_failed = failed.get(expectation.name, {})
-        last = next(reversed(partitions_failed), None)
-        about = {} if last is None else partitions_failed[last] | {"numbers of": last}
+        last = next(reversed(list(partitions_failed)), None)
+        about: dict[str, Any] = {} if last is None else partitions_failed[last] | {"numbers of": last}
         yield dg.AssetCheckEvaluation(
             asset_key=asset,
             check_name=expectation.name,
