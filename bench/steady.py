@@ -37,7 +37,8 @@ from floodmark.spec.values.run import BatchInfo
 from floodmark.testing.lakes import as_written
 
 micro_batch.KEYS = 20
-SAMPLES = 100
+SAMPLES, CHECKPOINTS = 100, 100
+"""Most samples that are taken; micro-batches from one checkpoint of a table to the next, which is written beside the stream."""
 _MEGABYTE = 1 << 20
 UNITS = {
     "wall": "ms per micro-batch",
@@ -75,7 +76,7 @@ class Sampled:
         """A micro-batch is done."""
         self.done, self._wall, self.rows = self.done + 1, self._wall + batch.seconds, self.rows + batch.rows_in
         self.longest = max(self.longest, batch.seconds) if self.done > self.every else 0
-        if self.done % self.every != self.every // 2:  # not with every hundredth, when a checkpoint is at work
+        if self.done % self.every != self.every // 2 or self.done % CHECKPOINTS == 0:  # when no checkpoint begins
             return
         process, cpu, taken = psutil.Process(), time.process_time(), self.done - self._sampled
         with self.sail.lent() as connection:
