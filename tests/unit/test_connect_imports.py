@@ -1,4 +1,4 @@
-"""Imports of Spark Connect in several threads at once: the answer of its test utilities is there until the last one is done."""
+"""Imports of Spark Connect in several threads at once: the answer of its test utilities is there until the last one is done. A session is that of its thread within a block."""
 
 from __future__ import annotations
 
@@ -38,3 +38,18 @@ def test_the_real_module_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with importable():
         assert sys.modules[client._ASKED] is real
     assert sys.modules[client._ASKED] is real
+
+
+def test_a_session_is_that_of_its_thread_within_a_block() -> None:
+    """The client asks which one it is where a server holds rows for it, as those of a replay."""
+    with importable():
+        from pyspark.sql.connect.session import SparkSession
+    before = getattr(SparkSession._active_session, "session", None)
+    one, other = (SparkSession.__new__(SparkSession) for _ in range(2))
+    with client.active(one):
+        with client.active(other):
+            assert SparkSession._active_session.session is other
+        assert SparkSession._active_session.session is one
+    assert SparkSession._active_session.session is before
+    with client.active(object()):  # of a driver in this process
+        assert SparkSession._active_session.session is before

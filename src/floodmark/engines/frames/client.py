@@ -58,6 +58,21 @@ def is_sail(session: Any) -> bool:
     return is_connected(session) and session not in _OF_SPARK
 
 
+@contextmanager
+def active(session: Any) -> Iterator[None]:
+    """A block in which the client takes a session for that of this thread: the rows that a server holds would else be those of another session, or of none."""
+    if not is_connected(session):
+        yield
+        return
+    sessions = type(session)._active_session  # noqa: SLF001 - no method takes it back
+    before = getattr(sessions, "session", None)
+    sessions.session = session
+    try:
+        yield
+    finally:
+        sessions.session = before
+
+
 def _answer() -> ModuleType:
     """A module of that name whose answer is that Spark Connect can be tested."""
     answer = ModuleType(_ASKED)

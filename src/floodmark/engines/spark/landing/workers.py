@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.judging.validation import Rules
 from floodmark.connectors.unit import Reader, Unit
+from floodmark.engines.frames.client import active
 from floodmark.engines.landing import judging, quarantine
 from floodmark.engines.landing.judging import Refused
 from floodmark.engines.landing.spool import SpooledBlobs, spooled
@@ -122,9 +123,12 @@ class SparkWorkers:
             return _read_again(waiting, Rules(source, now, refused))
 
         refused, _ = _expected(parsed, source)
-        rows = punctuation.judged(
-            lambda later: parsed(judging.after(refused, later)), source, lambda frame: frame.localCheckpoint()
-        )
+
+        def checkpointed(frame: DataFrame) -> DataFrame:
+            with active(self.spark):
+                return frame.localCheckpoint()
+
+        rows = punctuation.judged(lambda later: parsed(judging.after(refused, later)), source, checkpointed)
         return SparkBlobs(rows, reports_of(rows), self._appenders)
 
     def append_marker(
