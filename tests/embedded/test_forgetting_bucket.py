@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from floodmark.lake.folder import storage
 from floodmark.lake.folder.paths import Lake
 from floodmark.lake.restore import savepoints
 from floodmark.lake.restore.rollback import roll_back
+from floodmark.lifecycle.savepoint_id import new_id
 from floodmark.spec.workspace import Settings
 
 from .test_forgetting import KEY, PROCESS, check, holding, prepared, rows
@@ -63,7 +65,8 @@ def test_after_a_kill_the_same_command_finishes(on_bucket: Computing, tmp_path: 
 def test_what_a_killed_deletion_of_a_savepoint_has_left_is_removed(s3: Server, s3_proxy: Proxy) -> None:
     del s3_proxy
     lake = Lake(f"{s3.bucket()}/lake")
-    left = lake.internal("savepoints", "spent", "spent-20261129T210558-lao3g", "versions", "late", "0.json")
+    name = new_id("spent", time.time_ns() // 1_000_000)
+    left = lake.internal("savepoints", "spent", name, "versions", "late", "0.json")
     storage.write(left, b"{}")
     savepoints.collect(lake)
     assert storage.exists(left), "it is young, so that a savepoint may be on its way"
